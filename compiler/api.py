@@ -88,6 +88,8 @@ def compile(
     ``precision="int8"`` computes layers in bytes, with ranges from ``calibrate``: sample inputs as an .npz or .npy
     file, a folder of them, or dicts of arrays. ``error`` is what the outputs may be off by on these samples, as a part
     of their largest value: layers that cost too much of it stay in float32 (docs/int8.md).
+    ``precision="auto"`` chooses the precision of each layer, so that the build is the fastest whose outputs are off by
+    at most ``error`` on the samples in ``calibrate`` (docs/guides/error-budget.md).
     ``stream``: rows come and go piece by piece, and memory does not depend on the height, the one dimension that stays
     open: {"x": (1, 3, "h", 4096)}. A number is the rows of a step, about (docs/streams.md).
 
@@ -98,6 +100,7 @@ def compile(
 
     if (file := path_of(model)) is not None and os.path.isfile(file):
         begin(file)
+    from .budget.wish import budgeted
     from .cache.library import library as made_library
     from .cache.place import chosen_cache
     from .cache.targets import resolved, resolved_levels
@@ -161,6 +164,7 @@ def compile(
         dump_ir=checked_path(dump_ir, "dump_ir"),
         cache=where,
     )
+    options = budgeted(model, options, precision, calibrate, error, carried(progress))
     folder = PrivateFolder()
     try:
         library = Path(folder.name) / "library"

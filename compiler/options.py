@@ -17,7 +17,7 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MI
 FloatMode = Literal["strict", "finite", "exact"]
 Objective = Literal["speed", "memory"]
 Weights = Literal["float32", "float16"]
-Precision = Literal["float32", "bfloat16", "float16", "int8"]
+Precision = Literal["float32", "bfloat16", "float16", "int8", "auto"]
 Tiling = Literal["auto", "off"]
 Stage = Literal[  # that can be looked at; what follows makes code
     "import", "simplify", "reassociate", "dots", "numbers", "merge", "fuse", "layout", "select", "tile", "schedule",
@@ -204,13 +204,14 @@ def checked_weights(weights: str, exact: bool) -> str:
 
 def checked_precision(precision: str, exact: bool) -> str:
     """What floats of layers may be rounded to: ``float32``, or ``bfloat16`` or ``float16`` where nobody asked for
-    exactness. Layers in ``int8`` have a plan of their own (quantise/wish.py), beside those in float32."""
+    exactness. Layers in ``int8`` have a plan of their own (quantise/wish.py), beside those in float32; with ``auto``
+    all have (budget/wish.py)."""
     _one_of(precision, PRECISIONS, "precision")
     if precision == "bfloat16" and exact:
         raise HalotileError("precision bfloat16 rounds to eight bits, which exact forbids: choose one of them")
     if precision == "float16" and exact:
         raise HalotileError("precision float16 rounds to eleven bits, which exact forbids: choose one of them")
-    return "float32" if precision == "int8" else precision
+    return "float32" if precision in ("int8", "auto") else precision
 
 
 def check_widening(weights: str, target: Any) -> None:

@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from ..errors import HalotileError, TargetError
+from ..errors import HalotileError
 from ..schedules.words.choice import Choice, Refusal
 from ..schedules.words.dims import INFINITY, Dim
 from ..schedules.words.sizes import SYMBOLS, TYPICAL, at_sizes, no_symbols
@@ -86,11 +86,12 @@ def run_pipeline(
 
 def import_(build: Build) -> None:
     from .frontend import import_model
+    from .in_bytes import in_bytes
 
     options = build.options
     symbolic = options.open or options.stop_after in ("import", "simplify")
     around = (options.inputs, options.outputs)
-    source = build.source if options.int8 is None else _in_bytes(build)
+    source = build.source if options.int8 is None else in_bytes(build)
     build.imported = import_model(source, options.shapes, symbolic, options.fixed, options.typical, around)
     if options.fixed:  # with the shapes that they have
         build.options = replace(options, fixed=build.imported.fixed)
@@ -115,27 +116,6 @@ def _in_steps(build: Build, rows: int) -> None:
     build.module = build.imported.module
     SYMBOLS.set({})
     TYPICAL.set({})
-
-
-def _in_bytes(build: Build) -> Any:
-    """The model with the layers of the options' plan in bytes, under its own name; the model itself for a target that
-    has no products of bytes, whose options then have no such plan."""
-    from ..schedules.instructions.int8_dot import data_dtype
-    from .frontend.load import load
-    from .quantise.plan import quantised_by
-
-    plan, target = build.options.int8, build.options.target
-    assert plan is not None
-    if data_dtype(target) is None:
-        if build.level:
-            raise TargetError(f"level {target.id} has no products of bytes, which levels below it have: leave one out")
-        build.options = replace(build.options, int8=None)
-        build.warnings.append(f"{target.id} has no products of bytes: all layers stay in float32, as that is faster")
-        return build.source
-    model = quantised_by(build.source, plan)
-    model.graph.name = load(build.source).name
-    build.notes["int8"] = [f"{name}: float32, for the error to be kept" for name in plan["left"]]
-    return model
 
 
 def _open(build: Build) -> tuple[Symbol, ...]:
@@ -296,7 +276,7 @@ def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any
 
     if is_flow(group):
         return flow_kernel(build, group, _STAGE_FUNCTIONS)
-    request = _request(build, group, room)
+    request = _request(build, group, room, whole=plan is None)
     if isinstance(plan, StripePlan):
         return build_striped(plan, request)
     if isinstance(plan, OpenTilePlan):
@@ -314,17 +294,21 @@ def _sized(build: Build, sizes: Any, group: Any, plan: Any) -> Any:
     from ..schedules.tiled import sized_open_tiled, sized_tiled
     from ..schedules.words.open_tile_plan import OpenTilePlan
 
+    request = _request(build, group, whole=False)
     if isinstance(plan, OpenTilePlan):
-        return sized_open_tiled(plan, _request(build, group), sizes)
-    return sized_tiled(plan, _request(build, group), build.options.policy.threads, sizes)
+        return sized_open_tiled(plan, request, sizes)
+    return sized_tiled(plan, request, build.options.policy.threads, sizes)
 
 
-def _request(build: Build, group: Any, room: int | None = None) -> Any:
-    """What asks for the kernel of ``group``, which holds at most ``room`` bytes a core beside."""
+def _request(build: Build, group: Any, room: int | None = None, whole: bool = True) -> Any:
+    """What asks for the kernel of ``group``, which holds at most ``room`` bytes a core beside. Members of tile groups,
+    which are not computed ``whole``, each have a precision of their own."""
     from ..schedules.words.group import Limits, Request
 
     limits = Limits(room, closing=not build.closing.isdisjoint(group.outputs))
-    request = Request(group, build.layouts, build.target, build.options.policy, limits, shared=build.shared)
+    policy = build.options.policy
+    policy = policy.narrowed(group.weighed) if whole else policy
+    request = Request(group, build.layouts, build.target, policy, limits, shared=build.shared)
     return request if room is not None else replace(request, choice=build.choices.get(group))
 
 

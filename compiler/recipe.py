@@ -21,7 +21,7 @@ from .codegen.manifest import target_facts
 from .codegen.toolchain import is_known_name
 from .images import Image, Output, checked_images
 from .options import Fixed
-from .quantise.recorded import checked_largest, checked_plan
+from .quantise.recorded import checked_assigned, checked_largest, checked_plan
 from .runtime.digest import digest
 from .runtime.recorded import target_of
 from .verify import default_rtol
@@ -36,7 +36,7 @@ _HOLE = 1 << 20  # bytes that hold no tensor; exporters align to 4 or 64 KiB
 # Not options of the library that is made; the target has an entry of its own.
 _TRACELESS = ("target", "open", "stop_after", "dump_ir", "candidate", "cache", "explain")
 
-_SELDOM = ("inputs", "outputs", "levels", "int8", "halves", "stream")  # told where they say something
+_SELDOM = ("inputs", "outputs", "levels", "int8", "halves", "assigned", "stream")  # told where they say something
 
 
 def describe_model(source: Any) -> dict[str, Any]:
@@ -147,6 +147,8 @@ def _checked(options: Options) -> Options:
             checked_plan(options.int8)
         if options.halves is not None:
             checked_largest(options.halves)
+        if options.assigned is not None:
+            checked_assigned(options.assigned)
         checked_images(options.inputs, Image, "inputs")
         checked_images(options.outputs, Output, "outputs")
         check.checked_threads(options.threads)

@@ -12,7 +12,7 @@ from ..schedules.words.sizes import usual
 from ..version import __version__
 
 if TYPE_CHECKING:
-    from .state import Build
+    from .state import Build, Options
 
 
 def build_report(build: Build) -> dict[str, Any]:
@@ -63,8 +63,7 @@ def build_report(build: Build) -> dict[str, Any]:
     if build.weights is not None:
         report["weight_bytes"] = build.weights.bytes
         report["denormal_constants"] = build.weights.denormals
-    if build.options.int8 is not None:
-        report["int8"] = {key: build.options.int8[key] for key in ("layers", "left", "error")}
+    report |= _narrow_layers(build.options)
     if build.levels:
         report["levels"] = list(build.levels)
         report["arena_bytes"] = max(level["arena_bytes"] for level in build.levels)
@@ -78,6 +77,22 @@ def _in_bfloat16(build: Build) -> dict[str, Any]:
 
     having = [k for g, k in zip(build.groups, build.kernels) if any(macs(n) for n in g.nodes)]
     return {"asked": "bfloat16", "kernels": sum(map(in_bfloat16, having)), "of": len(having)}
+
+
+def _narrow_layers(options: Options) -> dict[str, Any]:
+    """What samples have decided: the layers in bytes, or the precision of each."""
+    if options.assigned is not None and "limit" in options.assigned:
+        return {"auto": _assigned(options.assigned)}
+    plan = options.int8
+    return {} if plan is None else {"int8": {key: plan[key] for key in ("layers", "left", "error")}}
+
+
+def _assigned(assigned: Mapping[str, Any]) -> dict[str, Any]:
+    """How many layers are in which precision, and the error that they keep."""
+    layers = assigned["layers"]
+    found = {kind: sum(p == kind for p in layers.values()) for kind in ("int8", "bfloat16", "float16")}
+    found["float32"] = assigned["of"] - len(layers)
+    return {**assigned, "precisions": {k: n for k, n in found.items() if n}}
 
 
 def _in_float16(build: Build) -> dict[str, Any]:

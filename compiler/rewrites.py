@@ -68,7 +68,7 @@ def merge(build: Build) -> None:
 
     options, policy = build.options, build.options.policy
     if options.simplify and options.fuse:
-        passed = Merge(policy.threads, policy.strassen, policy.parts, products_of(policy))
+        passed = Merge(policy.threads, policy.strassen, policy.parts, products_of(policy), policy.layers)
         _keep(build, "merge", passed.apply(build.module, options.target))
     halves(build)
 

@@ -53,6 +53,8 @@ class Options:
     as zero. ``inputs`` and ``outputs``: pre- and post-processing, by name, as plain data (images.py).
     ``int8``: the plan of layers in bytes, ranges included (compiler/quantise/plan.py). ``halves``: by node, the largest
     magnitude around it over the samples, by which layers may be in float16 (compiler/quantise/halves.py).
+    ``assigned``: the precision of each layer, by which an error is kept, and what it is (compiler/budget/plan.py);
+    ``precision`` and ``int8`` have what that means for a build.
     ``stream``: the network in steps of about so many rows of the image, whose height is open (compiler/stream); 0
     leaves their number to us.
     ``levels`` are further targets, from less to more, of one architecture: the library has code for each of them.
@@ -95,6 +97,7 @@ class Options:
     levels: tuple[Target, ...] | None = None
     int8: Mapping[str, Any] | None = None
     halves: Mapping[str, float] | None = None
+    assigned: Mapping[str, Any] | None = None
     stream: int | None = None
 
     @cached_property
@@ -110,6 +113,7 @@ class Options:
             threads=self.threads or self.target.cores,
             float_mode=self.float_mode,
             tuning=None if self.tuning is None else Tuning(self.tuning, self.candidate),
+            layers=None if self.assigned is None else self.assigned["layers"],
         )
 
 

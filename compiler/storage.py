@@ -21,7 +21,7 @@ def placed(build: Build, slices: Mapping[Any, Any]) -> Places:
     if policy.precision != "bfloat16" or not policy.parts or not has_matrix_unit(build.target):
         return Places(build.views, slices)
     fixed = (*build.graph.inputs, *build.graph.outputs, *build.closing)
-    found = store_narrow(build.groups, build.layouts, build.views, slices, fixed)
+    found = store_narrow(build.groups, build.layouts, build.views, slices, fixed, policy.layers)
     build.layouts = found.layouts
     build.notes["layout"].append(f"{found.count} of {found.of} values between layers are stored as bfloat16")
     build.details["layout"] = {"in_bfloat16": found.count, "values": found.of}

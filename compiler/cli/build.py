@@ -50,6 +50,7 @@ STAGES = (
         ("halotile build model.onnx --levels v2,v3,v4,amx -o out", "For any x86 server, the best code for each:"),
         ("halotile build model.onnx --memory-budget 8MiB -o out", "Within 8 MiB of memory:"),
         ("halotile build model.onnx --precision int8 --calibrate samples.npz -o out", "In bytes, where samples allow:"),
+        ("halotile build model.onnx --precision auto --error 1e-2 --calibrate samples.npz", "Within an error:"),
         ("halotile build --from out/manifest.json -o again", "The same bytes once more:"),
         ("python export.py | halotile build - -o out", "A model from standard input:"),
     ],
@@ -148,6 +149,7 @@ def build(
         chosen = replace(
             chosen, int8=_int8(path, chosen, as_json, **options), halves=_halves(path, chosen, **options)
         )
+        chosen = _budgeted(path, chosen, as_json, **options)
     final = Path(output or Path("out") / str(stem)) if stop in (None, "link") else None
     if final is not None:
         parameters.check_destination(final)
@@ -215,6 +217,16 @@ def _halves(path: Path, options: Any, *, precision: str, calibrate: str | None, 
     return largest_of(
         path, precision, calibrate, fixed=options.fixed, shapes=options.shapes, cache=options.cache
     )
+
+
+def _budgeted(
+    path: Path, chosen: Any, quiet: bool, *, precision: str, calibrate: str | None, error: float | None, **_: Any
+) -> Any:
+    """A precision for each layer, where an error is to be kept."""
+    from ..budget.wish import budgeted
+
+    with StageProgress(quiet=quiet) as progress:
+        return budgeted(path, chosen, precision, calibrate, error, progress)
 
 
 def _path(text: str | None) -> Path | None:

@@ -24,6 +24,7 @@ _IMAGES = ("inputs", "outputs", "images")
 _VIEWS = {
     "--timeline": ("timeline", "svg"),
     "--reach": ("reach", "float_mode", *_IMAGES),
+    "--precision-plan": ("precision_plan", "calibrate", "error", "float_mode", "threads"),
     "--plan": ("plan", "pareto", "float_mode", *_IMAGES, *_TILING),
     "--stop-after": ("stage", "explain", "nodes", "check", "float_mode", *_IMAGES, *_TILING),
 }
@@ -33,9 +34,9 @@ _VIEWS = {
     groups={
         "Model": ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed"),
         "Images": _IMAGES,
-        "Views": ("stage", "explain", "nodes", "check", "plan", "pareto", "reach", "timeline", "svg"),
+        "Views": ("stage", "explain", "nodes", "check", "plan", "pareto", "precision_plan", "reach", "timeline", "svg"),
         "As a build would be asked": (
-            "target", "threads", "float_mode", "tile", "memory_budget", "optimize",
+            "target", "threads", "float_mode", "tile", "memory_budget", "optimize", "calibrate", "error",
         ),
     },
     examples=[
@@ -43,6 +44,10 @@ _VIEWS = {
         ("halotile inspect model.onnx --explain --node conv1", "How a layer is computed, and why:"),
         ("halotile inspect model.onnx --stop-after simplify", "What simplification left:"),
         ("halotile inspect model.onnx --reach", "Which rows of the image a row of the output needs:"),
+        (
+            "halotile inspect model.onnx --precision-plan --calibrate samples.npz --error 1e-2",
+            "Each layer's precision within an error, and error against time:",
+        ),
         ("halotile inspect model.onnx --plan --pareto -t raspberry-pi-4", "Tile groups, and memory against time:"),
     ],
 )
@@ -67,15 +72,20 @@ _VIEWS = {
 @click.option("--svg", type=click.Path(dir_okay=False), help="Also draw the timelines into this file.")
 @click.option("--plan", "plan", is_flag=True, help="Show the tile groups: tiles, boxes, modes, bytes, extra work.")
 @click.option("--pareto", is_flag=True, help="With the curve of arena bytes against predicted time.")
+@click.option(
+    "--precision-plan", is_flag=True, help="Show each layer's precision within --error, and error against time."
+)
 @click.option("--reach", is_flag=True, help="Show which input rows an output row needs: stride, halo, multiple.")
 @parameters.tiling_options
+@parameters.error_options
 @parameters.threads_option
 @parameters.target_option
 @parameters.json_option
 def inspect(
     model: str, shapes: Any, typical: Any, fixed: Any, stage: Any, float_mode: str, check: bool,
     timeline: bool, svg: str | None, target: str, as_json: bool, plan: bool, pareto: bool, explain: bool,
-    nodes: tuple[str, ...], inputs: Any, outputs: Any, images: str | None, reach: bool, **tiling: Any,
+    nodes: tuple[str, ...], inputs: Any, outputs: Any, images: str | None, reach: bool,
+    precision_plan: bool, calibrate: str | None, error: float | None, **tiling: Any,
 ) -> None:  # fmt: skip
     """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX).
 
@@ -88,7 +98,8 @@ def inspect(
         raise click.UsageError("--node picks kernels of --explain; give both")
     if explain and stage is None:
         stage = "plan"
-    views = {"--timeline": timeline or svg, "--reach": reach, "--plan": plan or pareto, "--stop-after": stage}
+    views = {"--timeline": timeline or svg, "--reach": reach, "--precision-plan": precision_plan}
+    views |= {"--plan": plan or pareto, "--stop-after": stage}
     _refuse_unread(next((name for name, asked in views.items() if asked), ""))
     if check and stage == "import":
         raise click.UsageError("--check validates the simplification, which --stop-after import leaves out")
@@ -107,6 +118,11 @@ def inspect(
 
         wish = {"fixed": known, "float_mode": float_mode, "typical": typical, "inputs": before, "outputs": behind}
         return show_reach(path, shapes, target, as_json, wish)
+    if precision_plan:
+        from .precision import show as show_precision
+
+        wish = {"fixed": known, "float_mode": float_mode, "typical": typical, "threads": tiling["threads"]}
+        return show_precision(path, shapes, target, as_json, wish, calibrate, error)
     if plan or pareto:
         from .plan import show as show_plan
 

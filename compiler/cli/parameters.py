@@ -141,20 +141,25 @@ def weights_option(function: F) -> F:
     )(function)  # fmt: skip
 
 
-def precision_options(function: F) -> F:
-    """``--precision``, ``--calibrate`` and ``--error``."""
+def error_options(function: F) -> F:
+    """``--calibrate`` and ``--error``."""
     function = click.option(
         "--error", type=float, metavar="PART",
-        help="What outputs may be off by, as a part of their largest value, such as 0.02; for int8.",
-    )(function)  # fmt: skip
-    function = click.option(
-        "--calibrate", type=click.Path(), metavar="FILE|DIR",
-        help="Sample inputs for int8 and float16: an .npz or .npy file, or a folder of them.",
+        help="What outputs may be off by, as a part of their largest value, such as 0.02; for auto and int8.",
     )(function)  # fmt: skip
     return click.option(
-        "--precision", type=click.Choice(["float32", "bfloat16", "float16", "int8"]), default="float32",
+        "--calibrate", type=click.Path(), metavar="FILE|DIR",
+        help="Sample inputs for auto, int8 and float16: an .npz or .npy file, or a folder of them.",
+    )(function)  # fmt: skip
+
+
+def precision_options(function: F) -> F:
+    """``--precision``, ``--calibrate`` and ``--error``."""
+    function = error_options(function)
+    return click.option(
+        "--precision", type=click.Choice(["float32", "bfloat16", "float16", "int8", "auto"]), default="float32",
         show_default=True,
-        help="What layers may be computed in, where that is faster; int8 and float16 take --calibrate.",
+        help="What layers may be computed in, where that is faster; auto keeps --error, by --calibrate.",
     )(function)  # fmt: skip
 
 

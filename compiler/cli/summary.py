@@ -30,6 +30,13 @@ def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple
     if (int8 := report.get("int8")) is not None:
         done = int8["layers"] - len(int8["left"])
         found.append(("layers in int8", f"{done} of {int8['layers']}, off by {int8['error']:.1e} on the samples"))
+    if (auto := report.get("auto")) is not None:
+        found.append(("layers by precision", ", ".join(f"{n} {kind}" for kind, n in auto["precisions"].items())))
+        how = "measured" if auto["measured"] else "expected, not measured: the target's code does not run here"
+        used, held = auto["samples"]
+        text = f"{auto['error']:.1e} on {used} samples, {auto['held']:.1e} on {held} held back, limit {auto['limit']:g}"
+        found.append(("error kept", f"{text} ({how})"))
+        found.append(("predicted time", f"{auto['cycles'] / auto['cycles_float32']:.2f} of float32's"))
     if (found_in := report.get("precision")) is not None:
         found.append((f"kernels in {found_in['asked']}", f"{found_in['kernels']} of {found_in['of']} that multiply"))
     for key, label in (("weight_bytes", "weights"), ("arena_bytes", "arena")):

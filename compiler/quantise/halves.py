@@ -93,6 +93,17 @@ def _measured(source: Any, samples: list[dict[str, np.ndarray]]) -> dict[str, fl
         raise UnsupportedError(
             f"precision float16: ONNX Runtime can't tell how large the model's numbers are: {reason}"
         ) from None
+    return _by_node(model, found)
+
+
+def largest_in(model: Any, samples: list[dict[str, np.ndarray]]) -> dict[str, float]:
+    """The same for a ModelProto whose shapes are inferred, over these samples; nothing is raised."""
+    from .ranges import ranges
+
+    return _by_node(model, ranges(model, samples, finite=False))
+
+
+def _by_node(model: Any, found: Mapping[str, tuple[float, float]]) -> dict[str, float]:
     result: dict[str, float] = {}
     for node in model.graph.node:
         sizes = [max(abs(v) for v in found[name]) for name in (*node.input, *node.output) if name in found]

@@ -34,12 +34,12 @@ def plan_of(source: Any, samples: Samples, error: float | None = None, tell: Tel
     model = prepared(source)
     found = ranges(model, samples)
     few = samples[:: max(1, len(samples) // MOST_MEASURED)][:MOST_MEASURED]
-    wanted = _outputs(model, few)
+    wanted = outputs_of(model, few)
     every = [node.name for node in products(model)]
     left: list[str] = []
 
     def measured(out: Sequence[str]) -> float:
-        return _error(wanted, _outputs(quantised(model, found, out), few))
+        return error_of(wanted, outputs_of(quantised(model, found, out), few))
 
     whole = measured(left)
     if error is not None and whole > error:
@@ -77,11 +77,15 @@ def _fewest(order: Sequence[str], error: float, measured: Callable[[Sequence[str
 
 def quantised_by(source: Any, plan: Mapping[str, Any]) -> onnx.ModelProto:
     """The model that ``plan`` makes of ``source``."""
+    base = prepared(source)
+    if len(plan["left"]) == plan["layers"]:
+        return base  # the quantiser has nothing to do
     pairs = {name: (float(low), float(high)) for name, (low, high) in plan["ranges"].items()}
-    return quantised(prepared(source), pairs, plan["left"])
+    return quantised(base, pairs, plan["left"])
 
 
-def _outputs(model: onnx.ModelProto, samples: Samples) -> list[list[np.ndarray]]:
+def outputs_of(model: onnx.ModelProto, samples: Samples) -> list[list[np.ndarray]]:
+    """What ONNX Runtime answers for each sample, without rewrites of its own."""
     runtime = onnxruntime()
     options = runtime.SessionOptions()
     options.log_severity_level = 3
@@ -90,14 +94,22 @@ def _outputs(model: onnx.ModelProto, samples: Samples) -> list[list[np.ndarray]]
     return [session.run(None, dict(sample)) for sample in samples]
 
 
-def _error(wanted: list[list[np.ndarray]], found: list[list[np.ndarray]]) -> float:
-    """The largest difference over the largest value, of the worst output."""
+def error_of(wanted: list[list[np.ndarray]], found: list[list[np.ndarray]]) -> float:
+    """The largest difference over the largest value, of the worst output; infinite where a number is none."""
     worst = 0.0
     for place in range(len(wanted[0]) if wanted else 0):
         pairs = [(w[place], f[place]) for w, f in zip(wanted, found) if np.asarray(w[place]).dtype.kind == "f"]
-        scale = max((float(np.abs(w).max(initial=0)) for w, _ in pairs), default=0.0)
         if any(w.shape != f.shape for w, f in pairs):
             return float("inf")
-        gap = max((float(np.abs(w - f).max(initial=0)) for w, f in pairs), default=0.0)
+        scale = max((float(np.abs(w).max(initial=0, where=np.isfinite(w))) for w, _ in pairs), default=0.0)
+        gap = max((_gap(w, f) for w, f in pairs), default=0.0)
         worst = max(worst, gap / scale if scale else gap)
     return worst
+
+
+def _gap(wanted: np.ndarray, found: np.ndarray) -> float:
+    """The largest difference; none where both are NaN, or infinite alike."""
+    same = (wanted == found) | np.isnan(wanted) & np.isnan(found)
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(wanted.astype(np.float64) - found).max(initial=0, where=~same)
+    return float("inf") if np.isnan(gap) else float(gap)

@@ -30,7 +30,7 @@ def prepared(source: Any) -> onnx.ModelProto:
     if quantised:
         raise UnsupportedError(
             f"node '{quantised[0].name}' ({quantised[0].op_type}): the model is quantised already; build it without "
-            "precision int8, it keeps its bytes"
+            "precision int8 or auto, it keeps its bytes"
         )
     if loaded.folder is not None:
         onnx.load_external_data_for_model(model, str(loaded.folder))
@@ -60,7 +60,7 @@ def onnxruntime() -> Any:
         import onnxruntime
     except ImportError:
         raise ToolchainError(
-            "precision int8 needs onnxruntime, whose quantiser it uses: pip install onnxruntime"
+            "precisions int8 and auto need onnxruntime, whose quantiser they use: pip install onnxruntime"
         ) from None
     return onnxruntime
 

@@ -19,6 +19,24 @@ def checked_largest(largest: Any) -> Mapping[str, float]:
     return found
 
 
+def checked_assigned(assigned: Any) -> Mapping[str, Any]:
+    """``assigned`` itself: the precisions of layers, and the error that they keep; HalotileError for what no build
+    writes."""
+    try:
+        layers, numbers = assigned["layers"], [assigned[k] for k in ("limit", "expected", "error", "held")]
+        good = all(isinstance(n, str) and p in ("bfloat16", "float16", "int8") for n, p in layers.items())
+        good = good and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in numbers)
+        good = good and isinstance(assigned["of"], int) and isinstance(assigned["measured"], bool)
+        good = good and all(isinstance(n, int) for n in assigned["samples"]) and len(assigned["samples"]) == 2
+        good = good and all(isinstance(assigned[k], (int, float)) for k in ("cycles", "cycles_float32"))
+    except (TypeError, ValueError, KeyError, AttributeError):
+        good = False
+    if not good:
+        raise HalotileError("assigned: no precisions of layers")
+    found: Mapping[str, Any] = assigned
+    return found
+
+
 def checked_plan(plan: Any) -> Mapping[str, Any]:
     """``plan`` itself; HalotileError for what no build writes."""
     try:

@@ -64,7 +64,7 @@ def _alone(anchor: Node, facts: ConvFacts, fuser: Drafts) -> Request:
     layouts = {v: Layout.blocked(v.shape, block) for v in (facts.data, facts.output)}
     if facts.is_plain:
         layouts[facts.data] = Layout.plain(facts.data.shape)
-    return Request(group, layouts, fuser.target, fuser.policy)
+    return Request(group, layouts, fuser.target, fuser.policy.narrowed(anchor.sources))
 
 
 def _keeps_channels(nodes: Sequence[Node], value: Value, lanes: int) -> bool:

@@ -72,10 +72,10 @@ class Halves:
         function, graph = found
         if any(n.op in BYTES or n.dtype == "int8" and n.op == CONST for n in graph.order()):
             return Result(module, False, ("all layers stay in float32: some are in bytes already",))
-        work = _Work(graph, self.largest or {})
+        work = _Work(graph, self.largest or {}, self.policy)
         order = graph.order()
         able = [n for n in order if is_product(n) and work.why_not(n, True) is None]
-        if why := slower(able, target, self.policy):
+        if why := slower(able, target, self.policy, self.policy.layers is not None):
             return Result(module, False, (f"all layers stay in float32: {why}",))
         for node in order:
             work.visit(node)
@@ -92,6 +92,7 @@ class Halves:
 class _Work:
     graph: Any
     largest: Mapping[str, float]
+    policy: Policy
     half: dict[Node, Node] = field(default_factory=dict)  # of a value in float32: the same in float16
     made: list[Node] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
@@ -121,6 +122,8 @@ class _Work:
             return ""
         if node.dtype != WIDE or any(i.dtype != WIDE for i in node.inputs):
             return ""
+        if product and self.policy.layers is not None and self.policy.precision_of(node.sources) != HALF:
+            return "the error's limit leaves it so"
         if not node.static:
             return "its shape is open"
         if not product and not any(map(self._is_made, node.inputs)):

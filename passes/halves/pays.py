@@ -19,12 +19,12 @@ from ...targets.target import Target
 from ..simplify.graph import Node
 
 
-def slower(products: Sequence[Node], target: Target, policy: Policy) -> str:
+def slower(products: Sequence[Node], target: Target, policy: Policy, chosen: bool = False) -> str:
     """Why the ``products`` are left in float32, all of them, since blocks of channels of both kinds differ; empty where
-    float16 is expected to be faster, or memory counts."""
+    float16 is expected to be faster, memory counts, or they are ``chosen`` for being faster."""
     if policy.parts and has_matrix_unit(target):
         return f"the matrix unit of {target.id} is faster with parts of float32"
-    if not policy.speed:
+    if chosen or not policy.speed:
         return ""
     work = [_multiply_adds(n) for n in products]
     wide = sum(w * _share(n, target, policy) for n, w in zip(products, work))

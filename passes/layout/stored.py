@@ -25,6 +25,7 @@ from ...schedules.operators.kind import ANCHORS, Facts
 from ...schedules.words.dims import is_open
 from ...schedules.words.group import Group, Value
 from ...schedules.words.layout import Layout
+from ...schedules.words.policy import Layers
 
 WIDE = "float32"
 POSITIONS = frozenset(
@@ -52,18 +53,23 @@ def store_narrow(
     views: Mapping[Value, Value],
     slices: Mapping[Value, tuple[Value, int]],
     fixed: Iterable[Value],
+    layers: Layers | None = None,
 ) -> Stored:
     """The layouts with all that may be stored as bfloat16. ``fixed``: inputs and outputs of the model, and what else
-    stays in float32."""
+    stays in float32. Where ``layers`` have precisions of their own, no number is rounded that they would not round:
+    what is stored so is read as data of layers in bfloat16, and by nothing else."""
     shared = _Shared()
     for value, base in (*views.items(), *((v, base) for v, (base, _) in slices.items())):
         shared.join(value, base)
     values = dict.fromkeys(v for g in groups for v in (*g.inputs, *g.outputs) if v.constant is None)
     values |= dict.fromkeys(shared.members)
     rounded: set[Value] = set()  # by what stands for all that share memory
-    for group in groups:
+    for group in groups if layers is None else ():
         if _multiplies(group) or any(shared.of(v) in rounded for v in group.inputs):
             rounded.update(shared.of(v) for v in group.outputs)
+    if layers is not None:
+        read = [(shared.of(v), _rounds(group, v, layers)) for group in groups for v in group.inputs]
+        rounded = {v for v, alike in read if alike} - {v for v, alike in read if not alike}
     left = {shared.of(v) for v in fixed}
     left |= {shared.of(v) for g in groups if _is_exact(g) for v in (*g.inputs, *g.outputs)}
     left |= {shared.of(v) for v in values if v.dtype != WIDE or v.constant is not None or is_open(v.shape)}
@@ -90,6 +96,14 @@ class _Shared:
         self.members.setdefault(one, one)
         self.members.setdefault(other, other)
         self.members[self.of(one)] = self.of(other)
+
+
+def _rounds(group: Group, value: Value, layers: Layers) -> bool:
+    """True if ``value`` is the data of a layer in bfloat16, and nothing else in the group reads it."""
+    anchor = group.anchor
+    if anchor is None or layers.of(group.weighed) != NAME or anchor.operands[0] is not value:
+        return False
+    return sum(v is value for n in group.nodes for v in n.inputs) == 1
 
 
 def _multiplies(group: Group) -> bool:

@@ -21,8 +21,9 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
-from ...schedules.instructions.bf16_parts import THREE, Products
+from ...schedules.instructions.bf16_parts import ONE, THREE, Products
 from ...schedules.matmul import product_cycles
+from ...schedules.words.policy import Layers
 from ...schedules.words.sizes import dim_of, usual
 from ...targets.target import Target
 from ..result import Result
@@ -40,12 +41,13 @@ GAIN = 0.995  # estimated time of one product over that of several: nearer than 
 class Merge:
     """The pass that merges products of one value. ``threads`` that kernels run on; ``strassen``: kernels may use
     Strassen's products; ``parts``: they may use bf16 parts on a matrix unit,
-    ``products`` of them for each of float32."""
+    ``products`` of them for each of float32. ``layers``: precisions of layers, those in bfloat16 taking one product."""
 
     threads: int = 1
     strassen: bool = True
     parts: bool = False
     products: Products = THREE
+    layers: Layers | None = None
     name: str = "merge"
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
@@ -64,8 +66,12 @@ class Merge:
             notes += apart
             if len(branches) < 2:
                 continue
-            share = self._share(branches, target)
             names = ", ".join(b.product.place for b in branches)
+            precisions = {self._precision(b) for b in branches}
+            if len(precisions) > 1:
+                notes.append(f"{names} stay side by side: they are in {' and '.join(sorted(precisions))}")
+                continue
+            share = self._share(branches, target)
             if share > GAIN:
                 notes.append(f"{names} stay side by side: one product would take {share:.1%} of their time")
                 continue
@@ -77,13 +83,21 @@ class Merge:
             return Result(module, False, tuple(notes))
         return Result(replace_main(module, write(graph, function)), True, tuple(notes), {"merged": merged})
 
+    def _precision(self, branch: Branch) -> str:
+        return "float32" if self.layers is None else self.layers.of(branch.product.sources)
+
+    def _products(self, branch: Branch) -> Products:
+        if self.layers is None:
+            return self.products
+        return ONE if self._precision(branch) == "bfloat16" else THREE
+
     def _share(self, branches: Sequence[Branch], target: Target) -> float:
         shape = [usual(dim_of(d)) for d in branches[0].data.shape or ()]
         images = shape[0] if len(shape) > 2 else 1
         rows, depth, dtype = prod(shape[:-1]) // images, shape[-1], branches[0].product.dtype
 
         def cycles(columns: int) -> float:
-            unit = self.parts, self.products
+            unit = self.parts, self._products(branches[0])
             return product_cycles(target, images, rows, depth, columns, dtype, self.threads, self.strassen, *unit)
 
         return cycles(sum(b.columns for b in branches)) / sum(cycles(b.columns) for b in branches)

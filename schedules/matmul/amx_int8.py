@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from ...targets.target import Target
 from ..instructions.amx import (
     COLUMNS,
     MULTIPLY_CYCLES,
@@ -56,15 +57,21 @@ def bytes_pay(request: Request, facts: MatmulFacts) -> bool:
         return False
     if not facts.of_bytes or facts.a.dtype != "uint8" or usual(facts.rows) < ROWS:
         return False
-    (height, width), fitted = _block(facts), request.target.fitted.unit
+    target = multiplier(request.target, facts.a.dtype)
+    vectors = least_cost(target, *tile_space(request, facts)) * -(-facts.k // per_word(facts.a.dtype))
+    return unit_cycles(target, facts) < MARGIN * vectors
+
+
+def unit_cycles(target: Target, facts: MatmulFacts) -> float:
+    """Predicted cycles of the product on the unit, on one core."""
+    (height, width), fitted = _block(facts), target.fitted.unit
     windows, rows = -(-facts.k // ROW_BYTES), usual(facts.rows)
     blocks = -(-rows // (height * ROWS)) * -(-facts.n // (width * COLUMNS))
     register = windows * MULTIPLY_CYCLES / fitted.product_bytes_full + fitted.product_bytes_sum
     cycles = blocks * height * width * register
     cycles += fitted.product_bytes_task
     cycles += fitted.product_bytes_copy * rows * windows * (facts.k % ROW_BYTES > 0)
-    target = multiplier(request.target, facts.a.dtype)
-    return cycles < MARGIN * least_cost(target, *tile_space(request, facts)) * -(-facts.k // per_word(facts.a.dtype))
+    return float(cycles)
 
 
 def _block(facts: MatmulFacts) -> tuple[int, int]:

@@ -119,7 +119,10 @@ class Builder:
             own = limits
             if self._over(member):  # is read before
                 own = replace(limits, once=math.gcd(*(columns for _, columns in boxes)))
-            self.requests.append(replace(self.whole, group=member, layouts=inner, target=target, limits=own))
+            policy = self.whole.policy.narrowed(member.weighed)
+            self.requests.append(
+                replace(self.whole, group=member, layouts=inner, target=target, limits=own, policy=policy)
+            )
 
     def _over(self, member: Group) -> set[Value]:
         """What ``member`` reads and writes over."""

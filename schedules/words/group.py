@@ -21,6 +21,14 @@ from .sizes import product
 CONTROL = frozenset({"halotile.rounds", "halotile.branch"})  # hold bodies (schedules/operators/control.py)
 
 
+PRODUCTS = frozenset(  # sums of products, whose second operand may be weights
+    (
+        *("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d"),
+        *("halotile.conv_transpose", "halotile.dot_conv", "relax.matmul"),
+    )
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
     """One tensor of the graph. ``constant`` has its data where it is known at compile time."""
@@ -102,6 +110,13 @@ class Group:
     def sources(self) -> tuple[str, ...]:
         """The names of the model's nodes that the group computes, each once."""
         return tuple(dict.fromkeys(name for node in self.nodes for name in node.sources))
+
+
+    @property
+    def weighed(self) -> tuple[str, ...]:
+        """The names of the model's nodes that the group's products by constant weights come from."""
+        found = (n for n in self.nodes if n.operator in PRODUCTS and len(n.inputs) > 1)
+        return tuple(dict.fromkeys(s for n in found if n.inputs[1].constant is not None for s in n.sources))
 
 
 class Packed:

@@ -6,12 +6,13 @@
     precision="bfloat16" one product of bfloat16 where float32 would take three, and weights of two bytes
     precision="float16"  layers in float16, where the target computes in it (passes/halves)
     speed=False          memory goes before time: nothing that needs more of it to be faster
+    layers={"conv1": "bfloat16", ...}   each layer has a precision of its own, by its node in the model
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +22,19 @@ class Tuning:
 
     chosen: Mapping[str, str] = field(default_factory=dict)
     candidate: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """``precision`` of each layer that has one of its own, by the name of its node in the model."""
+
+    precision: Mapping[str, str]
+
+    def of(self, sources: Iterable[str]) -> str:
+        """The precision of what is made of the nodes ``sources``: float32 where layers of several are in it, or none
+        that is known."""
+        found = {self.precision[name] for name in sources if name in self.precision}
+        return found.pop() if len(found) == 1 else "float32"
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,7 @@ class Policy:
     ``threads``     cores that share a kernel; 0 is all that the target has
     ``rounding``    how far rewrites may go: "strict", "finite" or "exact" (passes/simplify)
     ``tuning``      measured choices; None where nothing was measured and nothing is to be
+    ``layers``      precisions of layers, of which ``precision`` is the one that is not float32; None: all may take it
     """
 
     exact: bool = False
@@ -51,6 +66,7 @@ class Policy:
     threads: int = 0
     rounding: str = "strict"
     tuning: Tuning | None = None
+    layers: Layers | None = None
 
     @staticmethod
     def of(
@@ -64,6 +80,7 @@ class Policy:
         threads: int | None = None,
         float_mode: str = "strict",
         tuning: Tuning | None = None,
+        layers: Mapping[str, str] | None = None,
     ) -> Policy:
         """The policy of these options, with what one implies for another."""
         half = weights == "float16"
@@ -80,7 +97,21 @@ class Policy:
             threads=threads or 0,
             rounding="exact" if exact and float_mode == "strict" else float_mode,
             tuning=tuning,
+            layers=None if layers is None or exact else Layers(layers),
         )
+
+    def narrowed(self, sources: Iterable[str]) -> Policy:
+        """The policy for what is made of the model's nodes ``sources``."""
+        if self.layers is None:
+            return self
+        return replace(self, layers=None, precision=self.precision_of(sources))
+
+    def precision_of(self, sources: Iterable[str]) -> str:
+        """What may be computed in that is made of the model's nodes ``sources``."""
+        if self.layers is None:
+            return self.precision
+        found = self.layers.of(sources)
+        return self.precision if found == self.precision else "float32"
 
     @property
     def weights(self) -> str:

@@ -165,7 +165,8 @@ class Model:
     def request(self, group: Group) -> Request:
         """What asks for the kernel of ``group`` as a whole."""
         limits = Limits(closing=not self.closing.isdisjoint(group.outputs))
-        return Request(group, self.program.layouts, self.target, replace(self.policy, threads=self.threads), limits)
+        policy = replace(self.policy, threads=self.threads).narrowed(group.weighed)
+        return Request(group, self.program.layouts, self.target, policy, limits)
 
     def box_request(self, group: Group, room: int | None = None) -> Request:
         """What asks for the kernel of boxes of ``group`` that are as large as it is, on one core."""

@@ -1,0 +1,39 @@
+"""The plan of precisions and the curve it was chosen from, as plain data, without building anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ..state import Options
+from .plan import Planner, Rung, Tell
+from .wish import checked, planner
+
+
+def look(
+    model: Any, options: Options, calibrate: Any, error: Any = None, progress: Tell | None = None
+) -> dict[str, Any]:
+    """``layers``: precision, shares of the error and predicted cycles of each, and the reason; ``curve``: what no other
+    assignment beats in expected error and predicted time; ``chosen`` of it for the ``error``, None where there is none
+    given."""
+    limit = checked(options, calibrate, error, needs_error=False)
+    made: Planner = planner(model, options, calibrate, progress)
+    chosen = next(made.within(limit)) if error is not None else None
+    rungs = made.rungs if chosen is None or chosen in made.rungs else [*made.rungs, chosen]
+    return {
+        "name": made.shares.model.graph.name,
+        "target": options.target.id,
+        "limit": None if error is None else limit,
+        "precisions": sorted({"float32", *(kind for mixed in made.times.kinds for kind in mixed)}),
+        "cycles_float32": made.rungs[0].cycles,
+        "chosen": None if chosen is None else _point(chosen),
+        "layers": made.rows(chosen or made.rungs[0]),
+        "curve": [_point(r) for r in sorted(rungs, key=lambda r: (r.error, r.cycles))],
+    }
+
+
+def _point(rung: Rung) -> dict[str, Any]:
+    return {
+        "error": rung.errors[0], "held": rung.errors[1], "cycles": rung.cycles,
+        "precisions": dict(sorted(Counter(rung.precision.values()).items())),
+    }  # fmt: skip

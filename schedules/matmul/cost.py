@@ -1,0 +1,38 @@
+"""What the kernel of a product is predicted to take, by the algorithm that was chosen for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..instructions.bf16_parts import products_of
+from ..instructions.int8_dot import multiplier
+from ..words.group import Request
+from .amx_blocks import Shape, choose_registers
+from .amx_int8 import unit_cycles
+from .facts import MatmulFacts
+from .register_tile import group_space, least_cost
+from .select import Amx, AmxBytes, Strassen, select
+from .strassen import rows_of_image, seven_cycles
+
+
+def matmul_cycles(request: Request) -> float:
+    """Cycles of the request's product on one core, weights near at hand."""
+    assert request.group.anchor is not None
+    facts = MatmulFacts.of(request.group.anchor)
+    alone = replace(request, policy=replace(request.policy, threads=1))
+    taken, target = select(alone, facts).algorithm, request.target
+    times = 1 if facts.flat else facts.output.elements // (facts.m * facts.n)
+    if facts.of_bytes and taken == AmxBytes.name:
+        return unit_cycles(target, facts)
+    if not facts.of_bytes and taken == Amx.name:
+        rows = facts.rows if facts.flat else facts.m
+        return times * choose_registers(target, Shape(rows, facts.k, facts.n, 1, products_of(request.policy)), 1)[0]
+    if taken == Strassen.name:
+        rows = rows_of_image(facts)
+        fewer = seven_cycles(target, rows, facts.k, facts.n, facts.output.dtype)
+        if fewer is not None:
+            return fewer * (facts.rows // rows)
+    rows, vectors, row_bytes = group_space(multiplier(target, facts.a.dtype), request.group, facts)
+    if not facts.flat:
+        rows = facts.m
+    return times * facts.steps * least_cost(multiplier(target, facts.a.dtype), rows, vectors, row_bytes)
