@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..schedules.words.dims import is_dim
+from ..schedules.words.group import dtype_bytes
 from ..schedules.words.sizes import usual
 from ..version import __version__
 
@@ -188,6 +189,12 @@ def read_bytes(group: Any, value: Any) -> int:
     return int(min(usual(value.bytes), sum(usual(r.bytes) for n in readers for r in n.results)))
 
 
+def _share(build: Build, value: Any) -> float:
+    """The part of a value's bytes that it has in memory."""
+    layout = build.layouts.get(value)
+    return 1.0 if layout is None else dtype_bytes(layout.held(value.dtype)) / dtype_bytes(value.dtype)
+
+
 def _kernel(build: Build, index: int, nodes: list[str]) -> dict[str, Any]:
     from ..schedules.instructions.int8_dot import per_word
     from .codegen.module import matrix_work
@@ -199,7 +206,10 @@ def _kernel(build: Build, index: int, nodes: list[str]) -> dict[str, Any]:
         "operators": list(group.operators),
         "schedule": kernel.schedule,
         "flops": 2 * sum(macs(n) for n in group.nodes) or kernel.flops,  # what tiles do twice counts once
-        "bytes": sum(read_bytes(group, v) for v in group.inputs) + sum(usual(v.bytes) for v in group.outputs),
+        "bytes": int(
+            sum(read_bytes(group, v) * _share(build, v) for v in group.inputs)
+            + sum(usual(v.bytes) * _share(build, v) for v in group.outputs)
+        ),
         "notes": [*group.notes, *kernel.notes],
     }
     for n in group.nodes:

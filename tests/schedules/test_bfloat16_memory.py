@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 import tvm
 from compiled import machine
+from halotile.compiler.codegen.imported_ir import importing
 from halotile.compiler.codegen.narrowing import narrow, rounds_vectors
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
@@ -62,6 +63,14 @@ def lowered(lanes: int, offset: int = 0, stride: int = 1) -> Any:
 @pytest.mark.parametrize("lanes", [8, 16, 32])
 def test_whole_vectors_are_rounded_by_the_instruction(lanes: int) -> None:
     assert f"halotile_narrow_{lanes}" in narrow(lowered(lanes)).script()
+
+
+def test_functions_of_several_texts_have_one_and_still_end_where_they_return() -> None:
+    # what is behind a return is never reached: memory of the workspace would not be given back there
+    body = importing(narrow(lowered(16)).body, "declare void @other()")
+    assert isinstance(body.seq[-1], tirx.Return)
+    assert body.script().count("pragma_import_llvm") == 1 and "@other" in body.seq[0].value.value
+    assert "halotile_narrow_16" in body.seq[0].value.value
 
 
 def test_other_stores_stay_as_they_are() -> None:
