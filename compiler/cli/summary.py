@@ -42,6 +42,7 @@ def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple
     for key, label in (("weight_bytes", "weights"), ("arena_bytes", "arena")):
         if report.get(key) is not None:
             found.append((label, f"{size(report[key])} ({report[key]} bytes)"))
+    found += [("memory budget", line) for line in (report.get("notes") or {}).get("plan", ())]
     check = report.get("verification")
     if check:
         error = f"{check['max_error']:.2e} against {check['reference']} on {check['inputs']} inputs"
