@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .names import comment
 from .open_example import open_example
+from .stream_example import stream_example
 
 if TYPE_CHECKING:
     from .spec import LibrarySpec
@@ -27,6 +28,8 @@ def beside_files(spec: LibrarySpec, shared: bool, archive: bool) -> dict[str, tu
 def _example(spec: LibrarySpec, shared: bool) -> str:
     name = spec.identifier
     link = f"-L. -l{name} -Wl,-rpath,'$ORIGIN'" if shared else f"lib{name}.a -pthread -lm"
+    if spec.stream:
+        return stream_example(spec, link)
     if spec.symbols:
         return open_example(spec, link)
     return _EXAMPLE.format(

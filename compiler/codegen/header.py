@@ -2,8 +2,8 @@
 
     header_text(spec) -> text of <name>.h
 
-The header needs <stddef.h> only (and <stdint.h> for open shapes) and mentions no type that is not its own. Every name
-starts with the model's.
+The header needs <stddef.h> only (and <stdint.h> for open shapes and streams) and mentions no type that is not its
+own. Every name starts with the model's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from ..spec import TensorSpec
 from .names import comment, literal
 from .shapes_header import is_fixed, shape_calls, shape_constants, shape_types
 from .spec import LibrarySpec
+from .stream_header import CODES as OF_STREAMS
+from .stream_header import stream_header
 from .transfers import transfer_header
 
 _CODES = ("OK", "ERROR_ARGUMENT", "ERROR_THREADS", "ERROR_MEMORY", "ERROR_ARENA", "ERROR_BUSY", "ERROR_KERNEL",
@@ -40,12 +42,15 @@ def header_text(spec: LibrarySpec) -> str:
         for kind, group in (("INPUT", spec.inputs), ("OUTPUT", spec.outputs))
         for index, tensor in enumerate(group)
     )
-    known = (*_CODES, "ERROR_SHAPE") if spec.symbols else _CODES
-    codes = "\n".join(f"#define {upper}_{code} {value}" for value, code in enumerate(known))
+    known = {code: value for value, code in enumerate((*_CODES, "ERROR_SHAPE") if spec.symbols else _CODES)}
+    known |= OF_STREAMS if spec.stream else {}
+    codes = "\n".join(f"#define {upper}_{code} {value}" for code, value in known.items())
     timers = _TIMERS.format(name=name, upper=upper, count=spec.timers) if spec.timers else ""
     if spec.scratchpad_bytes:
         timers += transfer_header(name, spec.scratchpad_bytes)
     include, types, calls = "", _TYPES.format(name=name), _CALLS.format(name=name, upper=upper)
+    if spec.stream:
+        include, timers = "#include <stdint.h>\n", timers + stream_header(spec)
     if spec.symbols:
         include, types = "#include <stdint.h>\n", shape_types(name, spec.symbols)
         calls = shape_calls(name, upper, spec.inputs, spec.outputs)

@@ -31,24 +31,29 @@ PROGRAM = "model_run"
 @dataclass(frozen=True)
 class Sources:
     """What a library is made of, as file names in one folder: C sources, objects, and the digest of it all;
-    and whether its runs choose sizes."""
+    whether its runs choose sizes, and whether it streams."""
 
     c_files: tuple[str, ...]
     objects: tuple[str, ...]
     fingerprint: str
     shapes: bool = False
+    stream: bool = False
 
 
-def runtime_sources(scratchpad: bool = False, shapes: bool = False) -> list[Path]:
-    """The C files that are compiled into every library, those of libraries for a scratchpad, and those of libraries
-    with open ``shapes``."""
-    folders = [RUNTIME, *([RUNTIME / "scratchpad"] if scratchpad else []), *([RUNTIME / "shapes"] if shapes else [])]
+def runtime_sources(scratchpad: bool = False, shapes: bool = False, stream: bool = False) -> list[Path]:
+    """The C files that are compiled into every library, those of libraries for a scratchpad, those of libraries with
+    open ``shapes``, and those of libraries that ``stream``."""
+    extra = {"scratchpad": scratchpad, "shapes": shapes, "stream": stream}
+    folders = [RUNTIME, *(RUNTIME / name for name, wanted in extra.items() if wanted)]
     return [file for folder in folders for file in _c_files(folder)]
 
 
-def program_sources(shapes: bool = False) -> list[Path]:
-    """The C files of ``model_run``, beside those of the library: of one with fixed or with open ``shapes``."""
-    return _c_files(RUNTIME / "program") + _c_files(RUNTIME / "program" / ("open" if shapes else "fixed"))
+def program_sources(shapes: bool = False, stream: bool = False) -> list[Path]:
+    """The C files of ``model_run``, beside those of the library: of one with fixed or with open ``shapes``, which may
+    ``stream``."""
+    folders = ("open" if shapes else "fixed", "rows" if stream else "whole")
+    program = RUNTIME / "program"
+    return [file for folder in (program, *(program / f for f in folders)) for file in _c_files(folder)]
 
 
 def _c_files(folder: Path) -> list[Path]:
@@ -86,7 +91,7 @@ def link_program(
 ) -> None:  # fmt: skip
     """``model_run``: the model and a command line, static. ``rtol`` is what its comparisons allow by default,
     ``unused`` are inputs of the ONNX model that it takes and passes over."""
-    own = write_program(stem, work, rtol, unused, sources.shapes)
+    own = write_program(stem, work, rtol, unused, sources.shapes, sources.stream)
     compiled = compile_sources(toolchain, toolchain.program_flags, (*sources.c_files, *own), "run", work, cache)
     arguments = [*compiled, *sources.objects, *toolchain.static_flags, "-pthread", "-lm", "-o", PROGRAM]
     toolchain.run(arguments, work, f"linking {PROGRAM}")
@@ -94,16 +99,17 @@ def link_program(
 
 
 def write_program(
-    stem: str, work: Path, rtol: float = RTOL, unused: Sequence[str] = (), shapes: bool = False
+    stem: str, work: Path, rtol: float = RTOL, unused: Sequence[str] = (), shapes: bool = False, stream: bool = False
 ) -> list[str]:
     """Writes the C sources of ``model_run`` into ``work``; gives the files to compile."""
     folder = work / "runtime" / "program"
     folder.mkdir(exist_ok=True)
-    own = program_sources(shapes)
+    own = program_sources(shapes, stream)
     for source in own:
         (folder / source.name).write_bytes(source.read_bytes())
     names = "".join(f"{literal(name)}, " for name in unused)
     types = (_OPEN_TYPES if shapes else _FIXED_TYPES).format(name=stem, upper=stem.upper())
+    types += _STREAM_TYPES.format(name=stem) if stream else ""
     text = _MODEL_API.format(name=stem, rtol=f"{rtol:g}", unused=names) + types
     (folder / "model_api.h").write_text(text)
     return [f"runtime/program/{source.name}" for source in own if source.suffix == ".c"]
@@ -159,7 +165,7 @@ def _make(
     made.write_bytes(cache.entry(key, compiled))
 
 
-_COMMON = frozenset(f"runtime/{source.name}" for source in runtime_sources(True, True) if source.suffix == ".c")
+_COMMON = frozenset(f"runtime/{source.name}" for source in runtime_sources(True, True, True) if source.suffix == ".c")
 _MOST_OBJECTS = 64  # some 10 KB each
 _objects: dict[tuple[Toolchain, tuple[str, ...], str, str], bytes] = {}
 
@@ -184,6 +190,12 @@ _MODEL_API = """/* The model's own names, for a program that is written once for
 _FIXED_TYPES = """typedef {name}_tensor halotile_tensor;
 typedef {name}_description halotile_description;
 typedef {name}_instance halotile_instance;
+"""
+
+_STREAM_TYPES = """typedef {name}_rows halotile_rows;
+typedef {name}_steps halotile_steps;
+typedef {name}_stream halotile_stream;
+typedef {name}_shape halotile_shape;
 """
 
 # with the sizes of a run, which the program settles before it does anything else

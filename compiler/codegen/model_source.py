@@ -11,6 +11,7 @@ from .names import MAIN, literal
 from .processor import processor_check
 from .shapes_model import open_description, open_functions, open_table
 from .spec import ABI, ABI_OF_SHAPES, LibrarySpec
+from .stream_model import stream_functions, stream_table
 from .transfers import scratchpad_text, transfer_text
 
 
@@ -70,7 +71,7 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
         flush_denormals=int(spec.flush_denormals),
     ) + (_MODEL_TIMERS.format(name=name) if spec.timers else "") + (
         transfer_text(name) if pad else ""
-    )
+    ) + (stream_functions(spec) if spec.stream else "")
 
 
 def _fixed_parts(spec: LibrarySpec, arguments: str, planned: str, workspace: str) -> dict[str, str]:
@@ -80,12 +81,13 @@ def _fixed_parts(spec: LibrarySpec, arguments: str, planned: str, workspace: str
         "calls": _CALL.format(arguments=arguments, main="main_of_level[level()]" if spec.levels else MAIN),
         "call": "call",
         "open": "",
-        "tensors": _tensor_table(name, "inputs", spec.inputs) + _tensor_table(name, "outputs", spec.outputs),
+        "tensors": _tensor_table(name, "inputs", spec.inputs) + _tensor_table(name, "outputs", spec.outputs)
+        + (stream_table(spec) if spec.stream else ""),
         "abi": str(ABI),
         "sizes": f"{planned}, {workspace}, ",
         "symbols": "",
         "functions": _FUNCTIONS.format(name=name),
-        "words": "halotile_error_text(code)",
+        "words": "halotile_stream_text(code)" if spec.stream else "halotile_error_text(code)",
     }
 
 

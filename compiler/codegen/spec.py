@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ...errors import TargetError
 from ...targets.target import Target
 from ...version import __version__
 from ..spec import Condition, Symbol, TensorSpec
+from ..stream.words import StreamPlan
 from .link import PROGRAM
 from .names import identifier
 from .toolchain import machine_of
@@ -31,6 +33,8 @@ FUNCTIONS = (
 OF_SHAPES = ("describe", "shape_check", "shape_dims", "arena_bytes_for", "create_for", "create_in_for", "run_shape",
              "threads", "destroy", "error_text")  # fmt: skip
 OF_TENSORS = ("shape", "bytes_for")
+OF_STREAMS = ("stream_describe", "stream_bytes", "open", "open_in", "room", "push", "push_all", "ready", "ready_of",
+              "pull", "pull_of", "finish", "again", "still", "close")  # fmt: skip
 FORMATS = ("so", "a", "exe", "extras")
 _MOST_OF_A_STATIC_PROGRAM = (2 << 30) - (16 << 20)  # bytes of weights, beside its code
 _LARGEST_OF_32_BITS, _MOST_OF_32_BITS = 2 << 30, 3 << 30  # one piece of memory (PTRDIFF_MAX), and all of a process
@@ -139,8 +143,15 @@ class LibrarySpec:
     def functions(self) -> tuple[str, ...]:
         """The names that a library exports."""
         extra = (*(("kernel_seconds",) if self.timers else ()), *(TRANSFERS if self.scratchpad_bytes else ()))
+        extra += OF_STREAMS if self.stream else ()
         usual = (*OF_SHAPES, *self._of_tensors()) if self.symbols else FUNCTIONS
         return tuple(f"{self.identifier}_{function}" for function in (*usual, *extra))
+
+    @cached_property
+    def stream(self) -> StreamPlan | None:
+        """The plan of a library that streams, from the report; None of any other."""
+        plain = self.report.get("stream")
+        return None if plain is None else StreamPlan.of(plain)
 
     def _of_tensors(self) -> Iterator[str]:
         for kind, tensors in (("input", self.inputs), ("output", self.outputs)):

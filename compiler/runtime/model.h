@@ -19,7 +19,11 @@ enum halotile_code {
     HALOTILE_ERROR_SYSTEM = 8,
     HALOTILE_ERROR_PROCESSOR = 9,
     HALOTILE_ERROR_TRANSFER = 10,
-    HALOTILE_ERROR_SHAPE = 11 /* of models with open shapes alone */
+    HALOTILE_ERROR_SHAPE = 11, /* of models with open shapes alone */
+    HALOTILE_ERROR_FINISHED = 12, /* of streams alone, and those below */
+    HALOTILE_ERROR_ROWS = 13,
+    HALOTILE_ERROR_HEIGHT = 14,
+    HALOTILE_ERROR_PASS = 15
 };
 
 /* A size that every run of a model with open shapes chooses, and what it may be. */

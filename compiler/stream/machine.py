@@ -136,6 +136,11 @@ class Stream:
         height = given * port.height.period // port.height.steps
         while port.height.at(height) < given:
             height += 1
+        if port.height.at(height) != given:
+            raise RunError(
+                f"{given} rows of input '{port.name}' have come, and the network needs a multiple of "
+                f"{self.plan.multiple} rows of the image"
+            )
         if refusal := self.plan.refusal(height):
             raise RunError(refusal)
         if self._poison:

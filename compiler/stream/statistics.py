@@ -83,18 +83,27 @@ class Gathered:
             ends = self.first.max(about.axes) if about.kind == "max" else self.first.min(about.axes)
             return (ends.reshape(about.result),)
         if len(about.outputs) == 1:
-            total = self.first.sum(about.axes)
+            total = self._sum(self.first)
             count = self.rows * self._columns()
-            return ((total if about.kind == "sum" else total / count).reshape(about.result),)
-        mean = self.first.mean(about.axes, keepdims=True)
-        squares = self.second.sum(about.axes, keepdims=True)
-        squares += self.rows * ((self.first - mean) ** 2).sum(about.axes, keepdims=True)
+            if about.kind != "sum":
+                total /= count
+            return (total.reshape(about.result),)
+        mean = self._sum(self.first) / self._columns()
+        squares = self._sum(self.second)
+        squares += self.rows * self._sum((self.first - mean) ** 2)
         variance = squares / (self.rows * self._columns())
         near = mean.astype(np.float32)
-        found = [near, mean - near]
+        found: list[np.ndarray] = [near, mean - near]
         if about.kind == "standardise":
             found.append(1 / np.sqrt(variance + about.epsilon))
         return tuple(n.reshape(about.result) for n in found)
+
+    def _sum(self, row: np.ndarray) -> np.ndarray:
+        """Over the axes, which stay, one element after the other: in the order of the C functions (statistics.c)."""
+        axes = self.about.axes
+        kept = [1 if a in axes else n for a, n in enumerate(row.shape)]
+        seen = np.moveaxis(row, axes, range(-len(axes), 0)).reshape(math.prod(kept), -1)
+        return np.cumsum(seen, axis=1)[:, -1].reshape(kept)
 
     def _columns(self) -> int:
         return math.prod(n for a, n in enumerate(self.about.shape) if a in self.about.axes and a != self.about.axis)

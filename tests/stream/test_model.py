@@ -6,7 +6,7 @@ import halotile
 import numpy as np
 import pytest
 from halotile.errors import HalotileError, RunError, ShapeError, UnsupportedError
-from stream_models import Maker, upscaler
+from stream_models import Maker, unet, upscaler
 
 WIDTH, HEIGHT = 24, 101
 
@@ -168,6 +168,16 @@ def test_what_cannot_stream_is_refused_by_name():
     _line(lambda: halotile.compile(upscaler(), stream=True, shapes=shapes), ShapeError, "open height")
     _line(lambda: halotile.compile(upscaler("w"), stream=True), ShapeError, "'h', 'w'")
     _line(lambda: halotile.compile(upscaler(), stream=-3), HalotileError, "-3")
+
+
+def test_rows_that_are_no_multiple_are_refused():
+    model = halotile.compile(unet(), stream=8, shapes={"x": (1, 3, "h:8..:4", 24)})
+    stream = model.open()
+    stream.push(np.zeros((1, 3, 11, 24), np.float32))
+    _line(stream.finish, RunError, "11 rows", "multiple of 4")
+    stream.push(np.zeros((1, 3, 1, 24), np.float32))
+    stream.finish()
+    assert stream.ready() == 12
 
 
 def test_others_do_not_stream():

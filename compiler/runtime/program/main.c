@@ -147,6 +147,7 @@ static void describe(const halotile_description *model, const struct options *op
     fputs(options->json ? "{" : "", stdout);
     print_model(model, options->threads, options->json);
     print_sizes(options->json);
+    print_stream(options->threads, options->json);
     tensors_print("input", model->inputs, model->input_count, options->json);
     tensors_print("output", model->outputs, model->output_count, options->json);
     fputs(options->json ? "}\n" : "", stdout);
@@ -156,6 +157,11 @@ int main(int count, char **words) {
     struct options options;
     const halotile_description *model = the_model();
     halotile_instance *instance = NULL;
+    for (int i = 1; i < count; ++i) {
+        if (!strcmp(words[i], "--stream")) {
+            return run_stream(count, words);
+        }
+    }
     read_options(count, words, &options);
     if (options.affinity) {
         set_affinity(options.affinity);

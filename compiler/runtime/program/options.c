@@ -21,14 +21,14 @@ static const char usage[] =
     "  --bench                 measure: --warmup N (5) and --runs N (50)\n"
     "  --json                  results as JSON\n";
 
-static const char *value_of(int count, char **words, int *at) {
+const char *value_of(int count, char **words, int *at) {
     if (*at + 1 >= count) {
         fail(EXIT_USAGE, "%s needs a value; --help lists the options", words[*at]);
     }
     return words[++*at];
 }
 
-static long whole_number(const char *option, const char *text, long least, long most) {
+long whole_number(const char *option, const char *text, long least, long most) {
     char *end;
     errno = 0;
     long number = strtol(text, &end, 10);
@@ -61,7 +61,8 @@ static int is_unused(const char *text) {
 
 /* "name=file" or, where there is one tensor only, "file". Names may hold equals signs, so the longest known one that
    fits is meant. */
-static void bind(const char *kind, const char *text, const halotile_tensor *tensors, size_t count, const char **files) {
+void bind_file(const char *kind, const char *text, const halotile_tensor *tensors, size_t count,
+               const char **files) {
     size_t found = count, longest = 0;
     for (size_t i = 0; i < count; ++i) {
         size_t length = strlen(tensors[i].name);
@@ -75,7 +76,7 @@ static void bind(const char *kind, const char *text, const halotile_tensor *tens
         return;
     }
     const char *equals = strchr(text, '=');
-    if (equals && tensors == the_model()->inputs && is_unused(text)) {
+    if (equals && !strcmp(kind, "input") && is_unused(text)) {
         return;
     }
     if (equals) {
@@ -104,15 +105,16 @@ void read_options(int count, char **words, struct options *options) {
         } else if (!strcmp(word, "-h") || !strcmp(word, "--help")) {
             fputs(usage, stdout);
             fputs(usage_of_sizes, stdout);
+            fputs(usage_of_stream, stdout);
             exit(EXIT_FINE);
         } else if (!strcmp(word, "-i") || !strcmp(word, "--input")) {
-            bind("input", value_of(count, words, &i), model->inputs, model->input_count, options->inputs);
+            bind_file("input", value_of(count, words, &i), model->inputs, model->input_count, options->inputs);
         } else if (takes_size(word)) {
             take_size(value_of(count, words, &i));
         } else if (!strcmp(word, "-o") || !strcmp(word, "--output")) {
-            bind("output", value_of(count, words, &i), model->outputs, model->output_count, options->outputs);
+            bind_file("output", value_of(count, words, &i), model->outputs, model->output_count, options->outputs);
         } else if (!strcmp(word, "--expect")) {
-            bind("output", value_of(count, words, &i), model->outputs, model->output_count, options->expected);
+            bind_file("output", value_of(count, words, &i), model->outputs, model->output_count, options->expected);
         } else if (!strcmp(word, "--rtol")) {
             options->rtol = tolerance(word, value_of(count, words, &i));
         } else if (!strcmp(word, "--atol")) {

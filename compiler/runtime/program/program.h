@@ -43,6 +43,15 @@ int run_model(halotile_instance *instance, const void *const *inputs, void *cons
 void print_sizes(int json);
 void print_dims(const halotile_tensor *tensor, int json, int formulas);
 
+/* Images of any height, row by row: stream.c of rows/ for a library that streams, of whole/ for others. */
+extern const char usage_of_stream[];
+int run_stream(int count, char **words); /* the program with --stream; gives its exit code */
+void print_stream(int threads, int json);
+
+const char *value_of(int count, char **words, int *at); /* of the option words[*at] */
+long whole_number(const char *option, const char *text, long least, long most);
+/* "name=file" or, where there is one tensor only, "file", to the tensor's place in `files`. */
+void bind_file(const char *kind, const char *text, const halotile_tensor *tensors, size_t count, const char **files);
 void read_options(int count, char **words, struct options *options);
 /* Lets the process run on the processors of a list such as 0-3,6 alone. */
 void set_affinity(const char *list);
