@@ -23,12 +23,13 @@ Samples = Sequence[Mapping[str, np.ndarray]]
 MOST_ALONE = 4  # samples that shares are measured on
 MOST = 8  # of each half, that an assignment is
 ROOM = 1.2  # times the least and the largest value that samples have
+END = float(np.finfo(np.float32).max)  # which masks hold
 
 
 def with_room(ranges: Ranges) -> Ranges:
     """The ranges, a little wider at both ends: other inputs reach farther than samples, and bytes end where theirs do,
     so that one number beyond costs more than all others lose by wider steps."""
-    return {name: (ROOM * low, ROOM * high) for name, (low, high) in ranges.items()}
+    return {name: (max(ROOM * low, -END), min(ROOM * high, END)) for name, (low, high) in ranges.items()}
 
 
 @dataclass(frozen=True)

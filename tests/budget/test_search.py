@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 from halotile.compiler.budget.rounding import nearest, rounded
 from halotile.compiler.budget.search import STEP, Form, curve, ladder
-from halotile.compiler.budget.shares import Split, spread
+from halotile.compiler.budget.shares import Split, spread, with_room
 from halotile.schedules.words.policy import Policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,6 +86,11 @@ def test_samples_are_used_or_held_back(count: int) -> None:
     used, held = ([int(s["x"]) for s in part] for part in (split.used, split.held))
     assert sorted({*used, *held}) == list(range(count)) and (count == 1 or not {*used} & {*held})
     assert len(spread(made, 8)) == min(8, count)
+
+
+def test_ranges_have_room_within_float32() -> None:
+    found = with_room({"a": (-2.0, 5.0), "mask": (float(np.finfo(np.float32).min), 0.0)})
+    assert found["a"] == pytest.approx((-2.4, 6.0)) and np.isfinite(np.float32(found["mask"][0]))
 
 
 def test_a_policy_is_narrowed_to_what_all_of_a_kernels_layers_are_in() -> None:
