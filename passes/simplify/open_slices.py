@@ -38,8 +38,14 @@ class Run:
 
     def within(self, first: Any, stop: Any) -> bool:
         """Whether all positions lie from ``first`` to before ``stop``, for every size at which there are any."""
-        last = self.begin + self.stride * (if_any(self.count) - 1)
-        return bounds(self.begin - first)[0] >= 0 and bounds(stop - last)[0] >= 1
+        count = if_any(self.count)
+        last = self.begin + self.stride * (count - 1)
+        return at_least(self.begin - first, 0, count) and at_least(stop - last, 1, count)
+
+
+def at_least(value: Any, least: int, count: Any) -> bool:
+    """Whether the value is at least so much at every size at which there is a count."""
+    return any(bounds(value - (count - 1) * times)[0] >= least for times in (0, 1))
 
 
 def if_any(count: Any) -> Any:

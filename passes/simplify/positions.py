@@ -59,7 +59,9 @@ def _constant(node: Node, graph: Graph, depth: int) -> Lattice | None:
 
 def _range(node: Node, graph: Graph, depth: int) -> Lattice | None:
     start, step = _dim(node.raw(0)), node.raw(2)
-    return Lattice(start, (step,)) if start is not None and isinstance(step, int) else None
+    if start is None or not isinstance(step, int) or node.shape is None:
+        return None
+    return Lattice(start, (0 if graph.same_dim(node.shape[0], 1) else step,))
 
 
 def _length(node: Node, graph: Graph, depth: int) -> Lattice | None:

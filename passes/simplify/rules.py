@@ -73,6 +73,7 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         sinks.SinkBroadcastPastMoves(),
         broadcasts.ShrinkConstant(),
         transposes.CancelTransposes(float_mode),
+        gathers.GatherOfGather(),
         gathers.GatherInOrder(),
         views.PermuteOfMergedAxes(),
         views.ReshapePastNorm(),

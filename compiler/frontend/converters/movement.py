@@ -16,6 +16,7 @@ from ..implied import broadcast, equal, learn_at_least, learn_at_most, require_a
 from ..node import Node, normal_axes, normal_axis
 from ..registry import converts
 from ..value import Value
+from .walks import walked_back
 
 R = relax.op
 GROUP = 16  # tensors joined first where there are too many for one kernel
@@ -179,7 +180,7 @@ def slice_(node: Node) -> Value:
         chosen = range(*slice(first, end, stride).indices(x.shape[axis]))
         begin[axis], step[axis], shape[axis] = (chosen[0] if len(chosen) else 0), stride, len(chosen)
     if 0 in shape:
-        return node.const(np.empty(shape, x.dtype))
+        return node.broadcast(node.scalar(0, x), shape) if is_open(shape) else node.const(np.empty(shape, x.dtype))
     if tuple(shape) == x.shape and all(s == 1 for s in step):
         return x
     if all(s > 0 for s in step):
@@ -196,12 +197,16 @@ def slice_(node: Node) -> Value:
 def _open_slice(
     node: Node, x: Value, starts: list[Any], ends: list[Any], axes: list[int], steps: list[int]
 ) -> Value:
-    """The same where a length or a bound is open: steps are positive, and it must be clear where bounds lie."""
+    """The same where a length or a bound is open: it must be clear where bounds lie."""
+    for axis, start, end, stride in zip(axes, starts, ends, steps):
+        if isinstance(stride, Dim) or stride == 0:
+            raise Open(f"its step along axis {axis} is {stride}; it must be known, and not zero")
+        if stride < 0:
+            x = walked_back(node, x, axis, start, end, stride)
+    starts, ends, axes, steps = ([v[k] for k, s in enumerate(steps) if s > 0] for v in (starts, ends, axes, steps))
     shape = list(x.shape)
     first, last = [], []
     for axis, start, end, stride in zip(axes, starts, ends, steps):
-        if isinstance(stride, Dim) or stride < 1:
-            raise Open(f"its step along axis {axis} is {stride}; only positive ones are supported for open dimensions")
         length = x.shape[axis]
         begin, stop = _within(start, length), _within(end, length)
         front = start if bounds(start)[0] >= 0 else begin  # one behind the end leaves nothing either

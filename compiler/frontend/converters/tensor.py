@@ -16,6 +16,7 @@ from ..functions import dtype_name, element_name
 from ..node import Node, normal_axis, require_addressable
 from ..registry import converts
 from ..value import PLAIN, Value
+from .walks import walk
 
 R = relax.op
 
@@ -132,13 +133,15 @@ def _open_range(node: Node) -> Value:
     dtype = node.need(0).dtype
     given = [c.reshape(-1)[0] if (c := node.need(i).contents) is not None and c.size == 1 else None for i in range(3)]
     whole: list[Any] = [int(b) if not isinstance(b, (Dim, type(None))) and float(b).is_integer() else b for b in given]
-    if not all(isinstance(b, (int, Dim)) and is_whole(b) for b in whole) or isinstance(whole[2], Dim) or whole[2] < 1:
-        raise Open(f"its bounds are {given[0]}, {given[1]} and {given[2]}; open ones need a positive whole step")
+    if not all(isinstance(b, (int, Dim)) and is_whole(b) for b in whole) or isinstance(whole[2], Dim) or not whole[2]:
+        raise Open(f"its bounds are {given[0]}, {given[1]} and {given[2]}; open ones need a whole step that is known")
     start, limit, delta = whole
-    count = maximum(limit - start + (delta - 1), 0) // delta
+    ahead = (limit - start) * (1 if delta > 0 else -1)
+    count = maximum(ahead + (abs(delta) - 1), 0) // abs(delta)
     counted = dtype if node.need(0).is_integer else "int64"
-    counting = node.cast(node.do(R.arange, start, start + count * delta, delta, dtype=counted), dtype)
-    counting.between = (start, start + (count - 1) * delta)
+    counting = node.cast(walk(node, start, delta, count, counted), dtype)
+    ends = (start, start + (count - 1) * delta)
+    counting.between = ends if delta > 0 else ends[::-1]
     return counting
 
 

@@ -202,6 +202,15 @@ ENTRIES = [
         "exact",
     ),
     Entry(
+        "Gather of a Gather",
+        [((B, 6), F32)],
+        lambda e, x: e.take(
+            e.take(x, k([4, 0, 2, 5], "int64"), axis=1, mode="fast"), k([3, 1, 0], "int64"), axis=1, mode="fast"
+        ),
+        "take",
+        "exact",
+    ),
+    Entry(
         "Gather of a range",
         [((B, 6), F32)],
         lambda e, x: e.take(x, k(np.arange(2, 5), "int64"), axis=1, mode="clip"),

@@ -346,3 +346,10 @@ def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, d.n, 4))
     total = g("ReduceSum", x, g.const([1]), keepdims=1)
     return g("Div", total, g("Cast", g.size(x, 1), to=TensorProto.FLOAT))
+
+
+@twin("Gather of a Range that walks backwards", {"n": 3}, least=3)
+def _(g: Raw, d: Dims) -> Any:
+    x = g.input("x", (d.b, d.n, 3))
+    at = g("Range", g("Sub", g.size(x, 1), g.const(1)), g.const(-1), g.const(-1))
+    return g("Gather", x, at, axis=1)

@@ -8,6 +8,8 @@ from exports import END, Raw
 
 from .base import Dims, twin
 
+BACK = -(2**63) + 1
+
 
 def length(g: Raw, x: str, axis: int = 1, plus: int = 0) -> str:
     found = g.unsqueeze(g.size(x, axis), 0)
@@ -27,6 +29,20 @@ TWICE: list[tuple[tuple, tuple]] = [
 ]  # fmt: skip
 for _first, _second in TWICE:
     twin(f"x[{':'.join(map(str, _first))}][{':'.join(map(str, _second))}]", least=10)(
+        lambda g, d, a=_first, b=_second: g("Relu", g.slice(g.slice(g.input("x", (d.b, d.n)), 1, *a), 1, *b))
+    )
+
+
+#: What walks backwards along an open axis is a gather by computed positions, where nothing else is left of it.
+TURNED: list[tuple[tuple, tuple]] = [
+    ((-1, BACK, -1), (-1, BACK, -1)), ((-1, BACK, -1), (0, 4, 1)), ((-1, BACK, -2), (-1, BACK, -3)),
+    ((1, END, 1), (-1, BACK, -1)), ((-1, BACK, -1), (1, END, 1)), ((-1, BACK, -1), (0, END, 2)),
+    ((-2, BACK, -1), (1, -1, 1)), ((-1, 2, -1), (-1, BACK, -1)), ((END, BACK, -1), (0, -2, 1)),
+    ((-1, BACK, -1), (-1, 0, -1)), ((0, -3, 2), (-2, BACK, -1)), ((5, BACK, -1), (0, 3, 1)), ((5, 1, -2), (0, 1, 1)),
+]  # fmt: skip
+for _first, _second in TURNED:
+    _extra = {"n": 0 if _first == _second == (-1, BACK, -1) else 5 * ((_first[2] < 0) + (_second[2] < 0))}
+    twin(f"x[{':'.join(map(str, _first))}][{':'.join(map(str, _second))}]", _extra, least=10)(
         lambda g, d, a=_first, b=_second: g("Relu", g.slice(g.slice(g.input("x", (d.b, d.n)), 1, *a), 1, *b))
     )
 
@@ -275,3 +291,41 @@ def _(g: Raw, d: Dims) -> Any:
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, d.n, 3))
     return g("Add", g.unsqueeze(g("Gather", x, g.const(-1), axis=1), 1), g.slice(x, 1, -1, END))
+
+
+@twin("slices of several axes at once, of which some turn", {"h": 2, "w": 5}, least=8)
+def _(g: Raw, d: Dims) -> Any:
+    x = g.input("x", (d.b, 3, d.h, d.w))
+    y = g("Slice", x, g.const([0, -1]), g.const([-2, BACK]), g.const([2, 3]), g.const([2, -1]))
+    return g("Slice", y, g.const([-1, 0]), g.const([BACK, END]), g.const([3, 2]), g.const([-1, 1]))
+
+
+@twin("a turn of one axis and a slice of the other", {"w": 3}, least=4)
+def _(g: Raw, d: Dims) -> Any:
+    x = g.input("x", (d.b, 3, d.h, d.w))
+    return g.slice(g.slice(x, 3, -1, BACK, -1), 2, 1, END)
+
+
+@twin("turned twice on two axes", least=4)
+def _(g: Raw, d: Dims) -> Any:
+    x = g.input("x", (d.b, 3, d.h, d.w))
+    y = g.slice(g.slice(x, 3, -1, BACK, -1), 2, -1, BACK, -1)
+    return g("Relu", g.slice(g.slice(y, 2, -1, BACK, -1), 3, -1, BACK, -1))
+
+
+@twin("slice of concat: a part of a piece, turned", {"n": 4}, least=6)
+def _(g: Raw, d: Dims) -> Any:
+    x, y = g.input("x", (d.b, 4, 3)), g.input("y", (d.b, d.n, 3))
+    return g("Relu", g.slice(g("Concat", x, y, axis=1), 1, -1, 3, -1))
+
+
+@twin("a slice of nothing joined", least=2)
+def _(g: Raw, d: Dims) -> Any:
+    x = g.input("x", (d.b, d.n, 3))
+    return g("Relu", g("Concat", x, g.slice(x, 1, length(g, x), END), axis=1))
+
+
+@twin("a slice of nothing, from zero to zero, joined", least=2)
+def _(g: Raw, d: Dims) -> Any:
+    x = g.input("x", (d.b, d.n, 3))
+    return g("Relu", g("Concat", g.slice(x, 1, 0, 0), x, axis=1))

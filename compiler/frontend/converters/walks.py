@@ -1,0 +1,43 @@
+"""Positions in steps of any sign along open lengths, and slices that walk backwards along them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from ....schedules.words.dims import Dim, Open, bounds, maximum, minimum
+from ..node import Node
+from ..value import Value
+
+R = relax.op
+
+
+def walk(node: Node, start: Any, step: int, count: Any, dtype: str = "int64") -> Value:
+    """start, start + step, ... : ``count`` of them."""
+    if step > 0:
+        return node.do(R.arange, start, start + count * step, step, dtype=dtype)
+    steps = node.do(R.arange, 0, count, 1, dtype=dtype)
+    if step < -1:
+        steps = node.do(R.multiply, steps, node.scalar(-step, steps))
+    return node.do(R.subtract, node.do(R.arange, start, start + 1, 1, dtype=dtype), steps)
+
+
+def walked_back(node: Node, x: Value, axis: int, start: Any, end: Any, step: int) -> Value:
+    """x[start:end:step] along one axis for a negative step: the first position lies within the axis, the end before the
+    last one or in front of all."""
+    length = x.shape[axis]
+    first = minimum(maximum(_counted(start, length), 0), length - 1)
+    behind = minimum(maximum(_counted(end, length), -1), length - 1)
+    count = maximum(first - behind - step - 1, 0) // -step
+    return node.do(R.take, x, walk(node, first, step, count), axis=axis)
+
+
+def _counted(bound: Any, length: Any) -> Any:
+    """A bound as a position: from the end when negative."""
+    low, high = bounds(bound)
+    if low < 0 <= high:
+        raise Open(f"a bound is {bound}, which may or may not be negative")
+    if not isinstance(bound, Dim) and abs(bound) >= 2**31 - 1:
+        return length if bound > 0 else -1
+    return bound if low >= 0 else length + bound
