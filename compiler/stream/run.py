@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import RunError
 from ..guard import carried
+from .datasets import as_array
 from .journal import Journal
 from .machine import Stream
 from .views import NpyFile, View
@@ -79,6 +80,7 @@ class _Run:
         if isinstance(array, (str, os.PathLike)):
             array = NpyFile(Path(array))
             self.files.append(array)
+        array = as_array(array)
         array = array if hasattr(array, "shape") and hasattr(array, "dtype") else np.asarray(array)
         return View(port.name, array, spec.shape, port.axis, np.dtype(spec.dtype), self.layout, scale)
 

@@ -84,6 +84,37 @@ def test_anything_with_a_shape_and_slices(model, x, y):
     assert np.array_equal(out, y)
 
 
+class Dataset:
+    """As rasterio's: bands, windows of pairs, no dtype of its own."""
+
+    name = "image.tif"
+
+    def __init__(self, array, kinds=None):
+        self._array, (self.count, self.height, self.width) = array, array.shape
+        self.dtypes, self.shape = kinds or (str(array.dtype),) * self.count, array.shape[1:]
+        self.most = 0
+
+    def read(self, window):
+        (top, bottom), (left, right) = window
+        self.most = max(self.most, bottom - top)
+        return self._array[:, top:bottom, left:right].copy()
+
+    def write(self, values, window):
+        (top, bottom), (left, right) = window
+        self._array[:, top:bottom, left:right] = values
+
+
+def test_rasters_are_read_and_written_by_rows(model):
+    bands = np.random.default_rng(6).integers(0, 65536, (3, HEIGHT, WIDTH)).astype(np.uint16)
+    source, target = Dataset(bands), Dataset(np.zeros((3, 2 * HEIGHT, 2 * WIDTH), np.uint16))
+    model.stream(source, target, scale=1 / 65535, target_scale=65535)
+    wanted = np.zeros((3, 2 * HEIGHT, 2 * WIDTH), np.uint16)
+    model.stream(bands, wanted, scale=1 / 65535, target_scale=65535)
+    assert np.array_equal(target._array, wanted) and np.ptp(wanted) > 100 and source.most == 8
+    mixed = Dataset(bands, ("uint8", "uint16", "uint16"))
+    _line(lambda: model.stream(mixed), RunError, "'image.tif'", "uint16 and uint8", "one type")
+
+
 @pytest.mark.parametrize("stopped", [16, 56, 96])
 def test_a_stream_that_was_stopped_goes_on(model, x, y, tmp_path, stopped):
     class Stopped(Exception):
