@@ -70,8 +70,9 @@ def compile(
     ``progress`` is called with (stage, done, total).
 
     ``cache``: what was compiled once is not compiled again, by any process. None keeps it where the environment says
-    (HALOTILE_CACHE, a folder or ``off``; ~/.cache/halotile), False nowhere, a path in that folder. A model that comes
-    out of it whole went through no stage: ``report["seconds"]`` has ``cache`` alone, and ``progress`` is not called.
+    (HALOTILE_CACHE, a folder or ``off``; ~/.cache/halotile), False or ``"off"`` nowhere, a path in that folder. A model
+    that comes out of it whole went through no stage: ``report["seconds"]`` has ``cache`` alone, and ``progress`` is not
+    called.
 
     ``tile``: ``auto`` computes chains of layers tile by tile where that is predicted to pay, ``off`` never does, and
     {"last": node, "shape": (16, 64)} does it for the chain that ends there. ``memory_budget`` (bytes, or "32MiB") is a

@@ -31,8 +31,8 @@ def cache_of_environment() -> Cache | None:
 
 
 def chosen_cache(cache: Any) -> Cache | None:
-    """What a caller's ``cache`` means: None is as the environment says, False is none, True the user's own where the
-    environment has it off, a path that folder."""
+    """What a caller's ``cache`` means: None is as the environment says, False and ``off`` are none, True the user's own
+    where the environment has it off, a path that folder."""
     if cache is None:
         return cache_of_environment()
     if isinstance(cache, Cache):
@@ -40,6 +40,8 @@ def chosen_cache(cache: Any) -> Cache | None:
     if isinstance(cache, bool):
         own = _default()
         return (cache_of_environment() or (_sized(own) if own else None)) if cache else None
+    if isinstance(cache, str) and cache.lower() in _OFF:
+        return None
     folder = path_of(cache)
     if folder is None or not can_be(folder) or not os.fspath(cache):
         raise HalotileError(f"cache={cache!r}: give a folder, True, False, or None for what {VARIABLE} says")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 MAIN = "halotile_kernel_main"
 SHAPES = "halotile_kernel_shapes"
 
-# Prefixes with which <prefix>_create, _destroy or _run is a function of libc.
-_TAKEN = re.compile(r"(pthread|posix|sem|timer|timerfd|memfd|thrd|mtx|cnd|tss|epoll|svc|clnt)(_|$)")
+# Prefixes with which <prefix>_create, _destroy, _run, or of streams _open and _close, is a function of libc.
+_TAKEN = re.compile(r"(pthread|posix|sem|mq|shm|timer|timerfd|memfd|thrd|mtx|cnd|tss|epoll|svc|clnt)(_|$)")
 _OURS = re.compile(r"halotile(_|$)", re.I)  # functions of the runtime, and in capitals its error codes
 # Prefixes with which <PREFIX>_OK is something of libc's: unistd.h (as 0, X_OK would ask access() for another thing),
 # fmtmsg.h, thread_db.h.

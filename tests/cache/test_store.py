@@ -52,6 +52,7 @@ def test_what_callers_may_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("HOME", str(tmp_path))
     own = Cache(tmp_path / ".cache/halotile", most_bytes=MOST_BYTES)
     assert chosen_cache(None) == chosen_cache(True) == own and chosen_cache(False) is None
+    assert chosen_cache("off") is chosen_cache("OFF") is None
     assert chosen_cache(tmp_path / "here") == chosen_cache(str(tmp_path / "here")) == Cache(tmp_path / "here")
     monkeypatch.setenv(VARIABLE, "off")
     assert chosen_cache(None) is None and chosen_cache(True) == own

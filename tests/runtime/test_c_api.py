@@ -105,6 +105,7 @@ def test_names_that_differ_in_case_alone_do_not_meet_in_silence(make_spec, cc, t
         ("mm", "model_mm"),
         ("xx", "xx"),
         ("timerfd", "model_timerfd"),
+        ("shm", "model_shm"),
         ("read", "read"),
         ("int", "int"),
     ],
