@@ -9,25 +9,27 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+FILE = Path(__file__).parent / "fitted.toml"
 
 
 @cache
 def table() -> dict[str, dict[str, dict[str, Any]]]:
     """Group -> constant -> its ``value``, what it ``is``, and its ``source``."""
-    return tomllib.loads((Path(__file__).parent / "fitted.toml").read_text(encoding="utf-8"))
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 
 def _of(group: str, name: str) -> Any:
-    return table()[group][name]["value"]
+    """The usual value of a constant; 0 where the runtime is alone, which has no cost model, nor the file."""
+    return field(default_factory=lambda: table()[group][name]["value"] if FILE.exists() else 0)
 
 
 @dataclass(frozen=True)
@@ -150,12 +152,12 @@ class Unit:
 class Fitted:
     """All fitted constants of a machine; those of ``fitted.toml`` where nothing else was measured."""
 
-    memory: Memory = Memory()
-    kernels: Kernels = Kernels()
-    registers: Registers = Registers()
-    winograd: Winograd = Winograd()
-    strassen: Strassen = Strassen()
-    unit: Unit = Unit()
+    memory: Memory = field(default_factory=Memory)
+    kernels: Kernels = field(default_factory=Kernels)
+    registers: Registers = field(default_factory=Registers)
+    winograd: Winograd = field(default_factory=Winograd)
+    strassen: Strassen = field(default_factory=Strassen)
+    unit: Unit = field(default_factory=Unit)
 
     @cached_property
     def _hash(self) -> int:
@@ -174,8 +176,8 @@ class Fitted:
     def changed(self) -> dict[str, dict[str, float]]:
         """Group -> constant -> value of those that are not as in ``fitted.toml``."""
         found: dict[str, dict[str, float]] = {}
-        for (group, name, value), (_, _, usual) in zip(self.constants(), USUAL.constants(), strict=True):
-            if value != usual:
+        for (group, name, value), (_, _, own) in zip(self.constants(), usual().constants(), strict=True):
+            if value != own:
                 found.setdefault(group, {})[name] = value
         return found
 
@@ -187,14 +189,19 @@ class Fitted:
         return replace(self, **{g: replace(getattr(self, g), **inner) for g, inner in groups.items()})
 
 
-USUAL = Fitted()
+@cache
+def usual() -> Fitted:
+    """The constants of ``fitted.toml``."""
+    return Fitted()
+
+
 _MOST = 1e12
 
 
 def checked_constants(given: Any) -> str:
     """What is wrong with the constants of a file, from the place on (``.kernels.launch: ...``); nothing where nothing
     is. Constants that are not there stay as usual."""
-    if given is None or isinstance(given, Fitted):
+    if given is None or isinstance(given, Fitted) or not FILE.exists():
         return ""
     if not isinstance(given, Mapping):
         return ": expected a table of groups"
@@ -207,9 +214,9 @@ def checked_constants(given: Any) -> str:
         for name, value in constants.items():
             if name not in known[group]:
                 return f".{group}: unknown constant {str(name)!r} (known: {', '.join(known[group])})"
-            usual = known[group][name]["value"]
-            if type(value) not in ((int,) if type(usual) is int else (int, float)):
-                return f".{group}.{name}: expected {type(usual).__name__}, got {value!r}"
+            own = known[group][name]["value"]
+            if type(value) not in ((int,) if type(own) is int else (int, float)):
+                return f".{group}.{name}: expected {type(own).__name__}, got {value!r}"
             if not (math.isfinite(value) and 0 < value <= _MOST):
                 return f".{group}.{name}: {value!r} is not from 0 (without it) to {_MOST:g}"
     memory = {**{n: e["value"] for n, e in known["memory"].items()}, **given.get("memory", {})}

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from . import llvm
-from .fitted import USUAL, Fitted
+from .fitted import Fitted, usual
 from .systems import LLVM_TRIPLES, parse
 
 # LLVM (19 to 22) counts a register too many where two floats are loaded as the halves of one vector register, and takes
@@ -56,7 +56,7 @@ class Target:
     scratchpad_bytes: int = 0
     hertz: int = 0
     transfer_seconds: float = 0.0
-    fitted: Fitted = USUAL
+    fitted: Fitted = field(default_factory=usual)
     weights_stay: bool = True
     in_halves: bool = False
     native: bool = field(default=False, compare=False)

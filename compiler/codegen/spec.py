@@ -33,7 +33,7 @@ FUNCTIONS = (
 OF_SHAPES = ("describe", "shape_check", "shape_dims", "arena_bytes_for", "create_for", "create_in_for", "run_shape",
              "threads", "destroy", "error_text")  # fmt: skip
 OF_TENSORS = ("shape", "bytes_for")
-OF_STREAMS = ("stream_describe", "stream_bytes", "open", "open_in", "room", "push", "push_all", "ready", "ready_of",
+OF_STREAMS = ("stream_steps", "stream_bytes", "open", "open_in", "room", "push", "push_all", "ready", "ready_of",
               "pull", "pull_of", "finish", "again", "still", "close")  # fmt: skip
 FORMATS = ("so", "a", "exe", "extras")
 _MOST_OF_A_STATIC_PROGRAM = (2 << 30) - (16 << 20)  # bytes of weights, beside its code

@@ -80,7 +80,7 @@ int main(int count, char **words) {{
     size_t i;
     int pass, code;
 
-    steps = {name}_stream_describe();
+    steps = {name}_stream_steps();
     steps_in_image = (count > 1 ? strtol(words[1], NULL, 10) : 4 * (long)steps->step_rows) / steps->step_rows;
     rows = calloc(steps->input_count + 1, sizeof *rows);
     kept = calloc(steps->kept_count + 1, sizeof *kept);

@@ -85,7 +85,7 @@ typedef struct {name}_steps {{
 }} {name}_steps;
 
 /* Facts about the steps; never fails. */
-const {name}_steps *{name}_stream_describe(void);
+const {name}_steps *{name}_stream_steps(void);
 
 /* Bytes of a stream for a number of threads (0: the default), its arena included; `shape` may be NULL, for rows = 0.
    They do not depend on the image's height. 0 when there can't be so many threads. */

@@ -178,7 +178,7 @@ _FUNCTIONS = """
 static const {name}_steps steps = {{{step}, {least}, {multiple}, {passes}, {inputs}, stream_inputs, {outputs},
                                     stream_outputs, {kept}, {still}}};
 
-const {name}_steps *{name}_stream_describe(void) {{ return &steps; }}
+const {name}_steps *{name}_stream_steps(void) {{ return &steps; }}
 
 static int64_t rows_of(const {name}_shape *shape) {{ return shape ? shape->rows : 0; }}
 

@@ -22,7 +22,7 @@ from halotile.benchmarks.calibrate.samples import Kernel, Variant, predicted_ker
 from halotile.compiler.cli.main import run
 from halotile.errors import TargetError, ToolchainError
 from halotile.targets.detect import native, runs_here
-from halotile.targets.fitted import USUAL, table
+from halotile.targets.fitted import table, usual
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target
 
@@ -79,7 +79,7 @@ def test_the_fit_finds_what_timings_were_made_of(
 ) -> None:
     """Measurements are off by a hundredth, and one kernel was disturbed and took twice as long. Constants of which a
     layer tells no more than a sum may share an error; predictions are right all the same."""
-    truth = replace(SERVER, fitted=USUAL.with_values(changed))
+    truth = replace(SERVER, fitted=usual().with_values(changed))
     rng = np.random.default_rng(3)
     samples = [Timed(k, truth, float(np.exp(rng.normal(0, 0.01)))) for k in _kernels(chain, [variant])] * 2
     samples[-1] = replace(samples[-1], noise=2.0)
@@ -93,7 +93,7 @@ def test_the_fit_finds_what_timings_were_made_of(
 
 def test_predictions_of_other_layers_get_better_by_the_fit() -> None:
     changed = {("registers", "box_step"): 2.5, ("unit", "conv_split"): 12.0, ("unit", "conv_full"): 0.5}
-    truth = replace(SERVER, fitted=USUAL.with_values(changed))
+    truth = replace(SERVER, fitted=usual().with_values(changed))
     assert variants(SERVER) == [Variant(), Variant(matrix=False), Variant(exact=True)]
     given = [Variant(), Variant(exact=True)]
     found = fitted([Timed(k, truth) for k in _kernels(IMAGES, given)], SERVER)
@@ -153,7 +153,7 @@ def test_limits_become_facts_in_cycles() -> None:
     assert target.fitted.memory.shared == pytest.approx(18 / 3.1 / 2, rel=1e-3)
     assert target.fitted.unit.slower == pytest.approx(1024 * 3.1e9 / 2.4e12, rel=1e-3)
     plain = with_limits(resolve("x86-64-v3"), replace(LIMITS, matrix=0.0))
-    assert plain.fitted.unit == USUAL.unit
+    assert plain.fitted.unit == usual().unit
 
 
 def test_a_board_file_is_the_same_target_again(tmp_path: Path) -> None:

@@ -171,8 +171,8 @@ def test_neither_have_data_for_programs(monkeypatch: pytest.MonkeyPatch) -> None
     points = [{"bytes": b, "cycles": c, "tiled": 1} for b, c in ((10, 9), (20, 4), (20, 5), (30, 7))]
     tile = {"curve": points, "chosen": points[1], "untiled": {"bytes": 40, "cycles": 3, "tiled": 0}}
     build = SimpleNamespace(
-        imported=SimpleNamespace(name="m"), report={"arena_bytes": 20}, seconds={"tile": 0.1}, groups=(), tiled={},
-        details={"tile": tile}, notes={},
+        imported=SimpleNamespace(name="m", symbols=()), report={"arena_bytes": 20}, seconds={"tile": 0.1}, groups=(),
+        tiled={}, details={"tile": tile}, notes={},
     )  # fmt: skip
     monkeypatch.setattr(plans, "run_pipeline", lambda *_: build)
     data = plans.plans("m.onnx", Options(resolve("x86-64-v3")))

@@ -13,7 +13,6 @@ from halotile.schedules import operators  # noqa: F401  (defines them)
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose as choose
-from halotile.schedules.conv.winograd import cost as winograd_cost
 from halotile.schedules.conv.winograd import plan as winograd_plan
 from halotile.schedules.conv.winograd import weights as winograd_weights
 from halotile.schedules.conv.winograd.transform import F2, F4, F6
@@ -58,7 +57,7 @@ def test_far_weights_leave_large_kernels_theirs(taps: int, channels: int, size: 
     plan = choose.choose_plan(target, facts)
     assert plan is not None and plan.transform.is_large
     near = choose.choose_plan(replace(target, l2_bytes=1 << 30), facts)
-    assert near is not None and near.cycles < winograd_cost.FAR * 1.05 * plan.cycles
+    assert near is not None and near.cycles < target.fitted.winograd.far * 1.05 * plan.cycles
 
 
 def test_weights_from_memory_count_for_more() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from halotile.compiler.codegen.manifest import target_facts
 from halotile.errors import TargetError
-from halotile.targets.fitted import USUAL, Fitted, table
+from halotile.targets.fitted import Fitted, table, usual
 from halotile.targets.resolve import resolve
 from halotile.targets.typed import typed_target
 
@@ -33,7 +33,7 @@ def test_every_constant_says_what_it_is_and_where_it_comes_from() -> None:
         for name, entry in constants.items():
             assert entry.keys() == {"value", "is", "source"}, (group, name)
             assert entry["value"] > 0 and len(entry["is"]) > 10 and len(entry["source"]) > 6, (group, name)
-    found = {(group, name): value for group, name, value in USUAL.constants()}
+    found = {(group, name): value for group, name, value in usual().constants()}
     assert found == {(g, n): entry["value"] for g, inner in table().items() for n, entry in inner.items()}
 
 
@@ -41,7 +41,7 @@ def test_every_constant_is_read_by_a_cost_model() -> None:
     """As ``fitted.<name>``, whatever the group is called there."""
     text = "\n".join(p.read_text() for folder in ("passes", "schedules") for p in (ROOT / folder).rglob("*.py"))
     read = {name for found in re.findall(r"fitted((?:\.\w+)+)", text) for name in found.split(".")}
-    assert {name for _, name, _ in USUAL.constants()} <= read
+    assert {name for _, name, _ in usual().constants()} <= read
 
 
 def test_a_file_may_have_its_own(tmp_path: Path) -> None:
@@ -50,9 +50,9 @@ def test_a_file_may_have_its_own(tmp_path: Path) -> None:
     assert target.fitted.changed() == {"kernels": {"launch": 3000}, "memory": {"others": 1 << 20}}
     assert isinstance(target.fitted.kernels.launch, float)
     other = resolve(_file(tmp_path, ""))
-    assert other.fitted == USUAL and not other.fitted.changed()
+    assert other.fitted == usual() and not other.fitted.changed()
     assert target != other and hash(target.fitted) != hash(other.fitted)
-    assert replace(target, fitted=USUAL) == other
+    assert replace(target, fitted=usual()) == other
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from halotile.passes.tile.plan.form import RING
 from halotile.passes.tile.search.model import Model, Shape
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.segments import segments_of
-from halotile.targets.fitted import USUAL
+from halotile.targets.fitted import usual
 from halotile.targets.target import Target
 
 SERVER = replace(
@@ -90,7 +90,7 @@ def test_long_epilogues_count() -> None:
         model = model_of(g, conv(g, y, 16, 1))
         (index,) = [i for i, group in enumerate(model.program.groups) if "depthwise" in "".join(group.sources)]
         found.append(float(model.cost(index).box(56, 56)))
-    more = USUAL.kernels.function - USUAL.kernels.epilogue
+    more = usual().kernels.function - usual().kernels.epilogue
     assert found[1] - found[0] == pytest.approx(more * 56 * 56 * 4, rel=0.01)
 
 

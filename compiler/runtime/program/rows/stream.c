@@ -266,7 +266,7 @@ static void give_back(struct plan *plan) {
 }
 
 int run_stream(int count, char **words) {
-    struct plan plan = {.model = the_model(), .steps = MODEL(stream_describe)(), .scale = 1, .target_scale = 1};
+    struct plan plan = {.model = the_model(), .steps = MODEL(stream_steps)(), .scale = 1, .target_scale = 1};
     const halotile_steps *steps = plan.steps;
     plan.input_count = steps->input_count + steps->kept_count;
     plan.output_count = steps->output_count + steps->still_count;
@@ -300,7 +300,7 @@ int run_stream(int count, char **words) {
 }
 
 void print_stream(int threads, int json) {
-    const halotile_steps *steps = MODEL(stream_describe)();
+    const halotile_steps *steps = MODEL(stream_steps)();
     size_t bytes = MODEL(stream_bytes)(threads, NULL);
     if (json) {
         printf(", \"stream\": {\"bytes\": %zu, \"step_rows\": %lld, \"least_rows\": %lld, \"multiple_rows\": %lld, "
