@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import HalotileError
 from ..schedules.words.choice import Choice, Refusal
@@ -42,6 +42,10 @@ from .report import build_report
 from .spec import Symbol
 from .state import STAGES, Build, Options, Progress
 from .systems import check_system
+
+if TYPE_CHECKING:
+    from ..passes.tile.open.tile import OpenTile
+    from ..passes.tile.tile import Tile
 
 log = logging.getLogger("halotile.compile")
 _TURN = threading.RLock()  # TVM's builders are one stack for the whole process: builds in several threads take turns
@@ -191,7 +195,6 @@ def select(build: Build) -> None:
 
 def tile(build: Build) -> None:
     from ..passes.tile.tile import Tile
-    from ..schedules.tiled import PartSizes
 
     options = build.options
     if _open(build):
@@ -206,34 +209,24 @@ def tile(build: Build) -> None:
         build.notes["tile"] = list(striped.notes)
         return
     wish = options.tile or "auto"
-    placed = (*build.graph.inputs, *build.graph.outputs)
-    result = Tile(wish, options.memory_budget, options.optimize, build.options.policy, build.closing).apply(
-        build.groups,
-        build.layouts,
-        build.places,
-        placed,
-        build.target,
-        partial(_kernel, build),
-        partial(_sized, build, PartSizes()),
-        build.vanished,
-    )
-    build.groups, build.tiled, build.ready = result.groups, dict(result.plans), dict(result.kernels)
-    build.rooms = dict(result.rooms)
-    build.places = result.places or build.places
-    build.notes["tile"] = list(result.notes)
-    if result.details:
-        build.details["tile"] = dict(result.details)
+    _take_tiles(build, Tile(wish, options.memory_budget, options.optimize, build.options.policy, build.closing))
 
 
 def _tile_open(build: Build) -> None:
     from ..passes.tile.open.tile import OpenTile
-    from ..schedules.tiled import PartSizes
 
     options = build.options
     most = {s.name: None if s.high is None else s.most for s in _open(build)}
-    placed = (*build.graph.inputs, *build.graph.outputs)
     wish = options.tile or "auto"
-    result = OpenTile(wish, options.memory_budget, options.optimize, options.policy, build.closing, most).apply(
+    _take_tiles(build, OpenTile(wish, options.memory_budget, options.optimize, options.policy, build.closing, most))
+
+
+def _take_tiles(build: Build, choice: Tile | OpenTile) -> None:
+    """Lets a pass choose the tile groups of the build, and takes over what it made."""
+    from ..schedules.tiled import PartSizes
+
+    placed = (*build.graph.inputs, *build.graph.outputs)
+    result = choice.apply(
         build.groups,
         build.layouts,
         build.places,

@@ -172,7 +172,7 @@ def here() -> Target:
     try:
         target = native()
     except TargetError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"NOT RUN: {error}")
     assert runs_here(target)
     return target
 
