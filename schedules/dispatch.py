@@ -16,7 +16,6 @@ from .matmul import (
     is_product,
     makes_one_column,
     select_matmul,
-    supports_matmul,
 )
 from .operators.kind import Facts
 from .words.choice import Choice, Refusal
@@ -35,8 +34,7 @@ def family_of(request: Request) -> str:
         if is_product(anchor) and _all_plain(request):
             if sum(map(is_product, group.nodes)) > 1:
                 return ATTENTION
-            if supports_matmul(anchor):
-                return GENERAL if makes_one_column(request) else PRODUCT
+            return GENERAL if makes_one_column(request) else PRODUCT
         if Facts(anchor).kind == "opaque":
             return LOOPS
     blocks = {v: request.layout(v).block for v in (*group.inputs, *group.outputs)}

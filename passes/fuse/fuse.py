@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...schedules.general.channel_shuffle import channel_tables
-from ...schedules.matmul import supports_matmul
+from ...schedules.matmul import is_product
 from ...schedules.operators.kind import Facts
 from ...schedules.words.group import Group, Node, Value, dtype_bytes
 from ...schedules.words.policy import ANY, Policy
@@ -114,7 +114,7 @@ class _Fuser(Drafts):
             return f"{producer.operator} has several results"
         if not facts.elementwise_in(value):
             return f"it reads {producer.place} at other elements"
-        if facts.widens and draft.anchor is not None and supports_matmul(draft.anchor):
+        if facts.widens and draft.anchor is not None and is_product(draft.anchor):
             return "its constants would take the registers of the product's sums"
         if len(draft.nodes) >= MOST_NODES:
             return f"the group has {MOST_NODES} operators already"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ...schedules.matmul import moves_problem, supports_matmul
+from ...schedules.matmul import is_product, moves_problem
 from ...schedules.words.group import Group, Node, Value
 from .drafts import Draft, Drafts
 
@@ -22,7 +22,7 @@ def merge_moves(fuser: Drafts, drafts: list[Draft]) -> list[Draft]:
     gone: set[int] = set()
     for draft in drafts:
         anchor = draft.anchor
-        if anchor is None or not supports_matmul(anchor) or is_attention(draft.nodes) or id(draft) in gone:
+        if anchor is None or not is_product(anchor) or is_attention(draft.nodes) or id(draft) in gone:
             continue
         before = prologue(fuser, draft, [anchor.operands[0]])
         if before:

@@ -19,15 +19,16 @@ from typing import Any
 from tvm import tirx
 
 from ..emit.builder import KernelBuilder
+from ..words.sizes import surely
 from .context import Context
 
 HALF = "float16"
 SPAN = 128  # terms of a run
 
 
-def in_runs(dtype: str, terms: int) -> bool:
-    """True if sums of so many terms of ``dtype`` are added up run by run."""
-    return dtype == HALF and terms > SPAN
+def in_runs(dtype: str, terms: Any) -> bool:
+    """True if sums of so many terms of ``dtype`` are added up run by run, or of an open number of them."""
+    return dtype == HALF and not surely(lambda: terms <= SPAN)
 
 
 class HalfSums:

@@ -10,7 +10,6 @@ from .family import (
     makes_one_column,
     moves_problem,
     select_matmul,
-    supports_matmul,
 )
 
 __all__ = [
@@ -21,5 +20,4 @@ __all__ = [
     "moves_problem",
     "product_cycles",
     "select_matmul",
-    "supports_matmul",
 ]

@@ -41,7 +41,8 @@ from ..words.group import Kernel, Packed, Request
 from ..words.sizes import usual
 from .blocking import PARALLEL_FLOPS
 from .facts import MatmulFacts
-from .packed import Region, _Matmul
+from .packed import _Matmul
+from .regions import Region
 from .register_tile import least_cost, tile_space
 
 KIND = "amx-int8"

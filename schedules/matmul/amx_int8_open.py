@@ -24,7 +24,7 @@ from .amx_blocks import STAYS
 from .amx_int8 import TOGETHER, WORDS, MatrixBytes
 from .amx_kernel import STACK_BYTES
 from .facts import MatmulFacts
-from .packed import Region
+from .regions import Region
 
 TALL = 2 * ROWS  # rows of a whole block
 

@@ -39,8 +39,9 @@ from ..words.sizes import product, usual
 from .amx_blocks import Registers, Shape, choose_registers, heights, pieces
 from .facts import MatmulFacts
 from .folded_moves import producers, read_steps
-from .packed import Region, _Matmul
+from .packed import _Matmul
 from .prefetch import follow
+from .regions import Region
 
 BESIDE = 5  # steps: with fewer a core would not look past the rows between them (784 x 128 x 512, GELU: 1.10)
 STACK_BYTES = 64 * 1024  # larger locals come from the worker's workspace

@@ -7,6 +7,7 @@ from dataclasses import replace
 from ..instructions.bf16_parts import products_of
 from ..instructions.int8_dot import multiplier
 from ..words.group import Request
+from ..words.sizes import usual
 from .amx_blocks import Shape, choose_registers
 from .amx_int8 import unit_cycles
 from .facts import MatmulFacts
@@ -21,7 +22,7 @@ def matmul_cycles(request: Request) -> float:
     facts = MatmulFacts.of(request.group.anchor)
     alone = replace(request, policy=replace(request.policy, threads=1))
     taken, target = select(alone, facts).algorithm, request.target
-    times = 1 if facts.flat else facts.output.elements // (facts.m * facts.n)
+    times = 1 if facts.flat else usual(facts.output.elements) // max(1, usual(facts.m * facts.n))
     if facts.of_bytes and taken == AmxBytes.name:
         return unit_cycles(target, facts)
     if not facts.of_bytes and taken == Amx.name:
@@ -34,5 +35,5 @@ def matmul_cycles(request: Request) -> float:
             return fewer * (facts.rows // rows)
     rows, vectors, row_bytes = group_space(multiplier(target, facts.a.dtype), request.group, facts)
     if not facts.flat:
-        rows = facts.m
-    return times * facts.steps * least_cost(multiplier(target, facts.a.dtype), rows, vectors, row_bytes)
+        rows = max(1, usual(facts.m))
+    return times * usual(facts.steps) * least_cost(multiplier(target, facts.a.dtype), rows, vectors, row_bytes)

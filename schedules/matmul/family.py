@@ -7,8 +7,8 @@ from dataclasses import replace
 from ..instructions.int8_dot import PAIRS
 from ..words.candidates import conditions, decide, own_first
 from ..words.choice import Choice, Refusal
-from ..words.dims import is_open
 from ..words.group import Group, Kernel, Node, Request
+from ..words.sizes import usual
 from .facts import MatmulFacts
 from .folded_moves import along_memory, moved_only, outgoing, producers
 from .select import algorithm_of, candidates, considered, select
@@ -16,17 +16,8 @@ from .select import algorithm_of, candidates, considered, select
 FLOATS = ("float32", "float64", "float16")
 
 
-def supports_matmul(node: Node) -> bool:
-    """True for floating-point operands of one dtype, or bytes by constant bytes, at least 2-D, none of them empty, of
-    fixed columns and depth."""
-    if not is_product(node):
-        return False
-    facts = MatmulFacts.of(node)
-    return not is_open((facts.k, facts.n))
-
-
 def is_product(node: Node) -> bool:
-    """The same, whatever of its dims are open."""
+    """True for floating-point operands of one dtype, or bytes by constant bytes, at least 2-D, none of them empty."""
     if node.operator != "relax.matmul":
         return False
     facts = MatmulFacts.of(node)
@@ -78,7 +69,7 @@ def makes_one_column(request: Request) -> bool:
     generator fills its vectors. Register tiles would use one lane of each: 256x64x1 takes 0.15 of the time so."""
     assert request.group.anchor is not None
     facts = MatmulFacts.of(request.group.anchor)
-    long = facts.k >= 2 * request.target.lanes(facts.output.dtype)
+    long = usual(facts.k) >= 2 * request.target.lanes(facts.output.dtype)
     return facts.n == 1 and long and not facts.of_bytes and not producers(request.group, facts.a)
 
 

@@ -21,7 +21,8 @@ from tvm import tirx
 from ..instructions.int8_dot import PAIRS, data_dtype, dot, per_word, words
 from ..words.group import Kernel, Request
 from .facts import MatmulFacts
-from .packed import Region, _Matmul
+from .packed import _Matmul
+from .regions import Region
 from .shared_weights import shared_tile
 
 

@@ -21,16 +21,14 @@ nest of its own. A is read through whatever moves lie before it, and the output 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm import tirx
 
-from ...targets.target import Target
 from ..emit.inline import key
 from ..instructions.prefetch import FIRST_LEVEL, LINE, SECOND_LEVEL, hint
 from ..kernel.context import Context
@@ -38,13 +36,14 @@ from ..kernel.half_sums import HalfSums, in_runs
 from ..kernel.unrolled_steps import each_step
 from ..operators.kind import is_long
 from ..operators.te_graph import GroupGraph
-from ..words.dims import Dim, is_open, to_index
+from ..words.dims import Dim, is_open, maximum, to_index
 from ..words.group import Kernel, Packed, Request, Value, dtype_bytes
 from ..words.sizes import may_lie, product, surely, usual
 from .blocking import PARALLEL_FLOPS, Blocks, choose_blocks
 from .facts import MatmulFacts
 from .folded_moves import outgoing, producers
 from .prefetch import ask_for_rows, follow, follows_late
+from .regions import Region, whole_regions
 from .shared_weights import shared_tile
 from .streamed_panels import reads_streams
 from .variable_panels import panels_of
@@ -57,27 +56,9 @@ PACK_ROWS = 128  # rows of A for which packing a variable B pays: it costs as mu
 ALIASED = 2048  # bytes: rows of B that lie a multiple apart share few sets of a first-level cache
 
 
-@dataclass(frozen=True)
-class Region:
-    """Output columns ``first + [0, panels * vectors * lanes)``; ``last`` is the width of the very last vector."""
-
-    first: int
-    panels: int
-    vectors: int
-    last: int
-
-
 def build_packed(request: Request, facts: MatmulFacts, tile: tuple[int, int] | None = None) -> Kernel:
     """The kernel of a product by panels of B, in register tiles ``tile``; by default those of :func:`shared_tile`."""
     return _Matmul(request, facts, tile or shared_tile(request, facts)).build()
-
-
-def _asked(target: Target, facts: MatmulFacts, height: int, passing: bool) -> int:
-    """Steps of K beside which a tile asks for the lines of its results, row by row, and of A if that is ``passing``:
-    none where they are most of K, or K is so long, or passes so slowly, that the wait for these lines counts for
-    nothing."""
-    short = 2 * height * ROW_STEPS <= facts.steps and (passing or facts.steps <= LONG)
-    return height * ROW_STEPS if target.fma_ports > 1 and short else 0
 
 
 class _Matmul:
@@ -95,8 +76,7 @@ class _Matmul:
         self.open = is_open(facts.output.shape)
         self.element = dtype_bytes(facts.output.dtype)
         self.moved = bool(producers(request.group, facts.a))  # A is read through moves
-        large = facts.k * facts.n * self.element > (request.target.l2_bytes or 1 << 20) // 2
-        self.packs_first = not facts.packs and usual(facts.rows) >= self._least_rows(large)
+        self.packs_first = self._packs_first()
         self.panelled = facts.packs or self.packs_first  # B lies in panels
         self.height, self.width = tile
         self.streams = reads_streams(request.target, facts, tile, self.element)  # vectors of a panel lie apart
@@ -106,13 +86,14 @@ class _Matmul:
         assert places is not None
         self.places = places
 
-    def _least_rows(self, large: bool) -> float:
-        """Rows of A from which on a variable B is packed: one that leaves the second-level cache, or whose own rows
-        meet in few sets of the first; earlier where it does both."""
-        aliased = self.facts.n * self.element % ALIASED == 0
-        if not large and not aliased:
-            return math.inf
-        return PACK_ROWS / 4 if large and aliased else PACK_ROWS
+    def _packs_first(self) -> bool:
+        """True where so many rows of A meet a variable B that it is brought into panels: one that leaves the
+        second-level cache, or whose own rows meet in few sets of the first; from fewer on where it does both."""
+        facts = self.facts
+        large = facts.k * facts.n * self.element > (self.request.target.l2_bytes or 1 << 20) // 2
+        aliased = facts.n * self.element % ALIASED == 0
+        least = PACK_ROWS / 4 if large and aliased else PACK_ROWS
+        return not facts.packs and (large or aliased) and usual(facts.rows) >= least
 
     def build(self) -> Kernel:
         a = None if self.moved else self.ctx.buffer(self.facts.a)
@@ -157,16 +138,7 @@ class _Matmul:
         self.height = tallest
 
     def _regions(self) -> list[Region]:
-        """Whole panels, then one of the vectors that are left."""
-        full_vectors, rest = divmod(self.facts.n, self.lanes)
-        panels, left = divmod(full_vectors, self.width)
-        regions = []
-        if panels:
-            regions.append(Region(0, panels, self.width, self.lanes))
-        if left or rest:
-            first = panels * self.width * self.lanes
-            regions.append(Region(first, 1, left + (1 if rest else 0), rest or self.lanes))
-        return regions
+        return whole_regions(self.facts.n, self.width, self.lanes)
 
     def _pack(self, b: Any) -> Any:
         """B in panels, brought into them first."""
@@ -197,14 +169,12 @@ class _Matmul:
     def _region(self, region: Region, a: Any, b: Any) -> None:
         facts, k, ctx = self.facts, self.k, self.ctx
         batches = 1 if facts.flat else product(facts.batch)
-        tile = (self.height, region.vectors)
-        target, workers = self.request.target, self.request.workers
-        blocks = choose_blocks(target, facts.rows, facts.steps, region.panels, tile, batches, self.element, workers)
+        blocks = self._blocks_of(region, batches)
         if self.streams or self.cut or in_runs(facts.output.dtype, facts.steps):
             blocks = replace(blocks, depth=facts.steps, parts=1)
         total = batches * blocks.row_blocks * blocks.groups
         parallel = usual(total) > 1 and usual(facts.work) >= PARALLEL_FLOPS
-        run = -(-region.panels // blocks.groups)
+        run = maximum(1, -(-region.panels // blocks.groups))  # not 0 where panels are open: LLVM may divide ahead
         groups = -(-region.panels // run)
         total = batches * blocks.row_blocks * groups
         with k.loop(total, "parallel" if parallel else "serial", "p") as p:
@@ -228,6 +198,11 @@ class _Matmul:
                     panel = self.bind(group * run + n, region.panels)
                     self._panel(region, blocks, a, b, (batch, panel, first), scratch)
 
+    def _blocks_of(self, region: Region, batches: Any) -> Blocks:
+        target, facts, tile = self.request.target, self.facts, (self.height, region.vectors)
+        workers = self.request.workers
+        return choose_blocks(target, facts.rows, facts.steps, region.panels, tile, batches, self.element, workers)
+
     def _stays(self, blocks: Blocks, b: Any) -> bool:
         """True if all of B stays in the second-level cache, and is read faster from there than from beyond: then a tile
         of rows meets all panels before the next one, and A and the results pass by once, in order."""
@@ -240,9 +215,9 @@ class _Matmul:
     def _rows(self, blocks: Blocks, first: Any) -> Iterator[tuple[Any, Any]]:
         """The tiles of a block of rows: number, and first row."""
         height, total = self.height, self.facts.rows
-        tiles = -(-blocks.rows // height)
+        tiles = to_index(-(-blocks.rows // height))
         count: Any = tiles
-        if is_open([total]) or total % blocks.rows:  # the last block has fewer
+        if is_open([total, blocks.rows]) or total % blocks.rows:  # the last block has fewer
             count = tirx.min(tirx.floordiv(total - first + (height - 1), height), tiles)
         with self.k.loop(count, name="t") as t:
             self.ctx.ranged(t, tiles)
@@ -250,12 +225,25 @@ class _Matmul:
             cut = height > 1 and (is_open([total]) or total % height)
             yield t, self.bind(tirx.min(row, total - height) if cut else row, total - height + 1)
 
+    def _column(self, region: Region, panel: Any) -> Any:
+        """Where a panel begins."""
+        column = region.first + panel * region.vectors * self.lanes
+        return column if region.back is None else self.k.hold(tirx.min(column, region.back), "c")
+
     def _whole(self, region: Region, a: Any, b: Any, place: Any, tile: Any, run: Any = None) -> None:
         """A tile over all of K, and its epilogue; ``run``: panel, and how many of them this tile of rows meets."""
         batch, panel, row = place
-        asked = _asked(self.request.target, self.facts, self.height, run is not None)
+        asked = self._asked(run is not None)
         acc = self._tile(region, a, b, batch, panel, row, (0, self.facts.steps), tile, None, asked, run)
         self._epilogue(region, acc, batch, panel, row)
+
+    def _asked(self, passing: bool) -> int:
+        """Steps of K beside which a tile asks for the lines of its results, row by row, and of A if that is
+        ``passing``: none where they are most of K, or K is so long, or passes so slowly, that the wait for these lines
+        counts for nothing."""
+        steps = usual(self.facts.steps)
+        short = 2 * self.height * ROW_STEPS <= steps and (passing or steps <= LONG)
+        return self.height * ROW_STEPS if self.request.target.fma_ports > 1 and short else 0
 
     def _panel(self, region: Region, blocks: Blocks, a: Any, b: Any, place: Any, scratch: Any) -> None:
         """One block of rows by one panel of B; ``place``: batch, panel, first row."""
@@ -333,7 +321,7 @@ class _Matmul:
         vectors = region.vectors
         indices = [] if facts.flat else self._batch_indices(batch)
         a_base = 0 if facts.flat or self.moved else self._base(facts.a, indices)
-        column = region.first + panel * vectors * lanes
+        column = self._column(region, panel)
         acc = k.local("acc", facts.output.dtype, height * vectors * lanes)
         with k.loop(height * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
             begin = tirx.const(0, facts.output.dtype) if sums is None else sums[0][sums[1] + z * lanes + v]
@@ -346,16 +334,10 @@ class _Matmul:
 
         def multiply(s: Any) -> None:
             step = s if isinstance(first, int) else first + s
-            if self.panelled:
-                b_at = region.first * facts.steps + panel * facts.steps * (vectors * lanes)
-                b_at += step * (lanes if self.streams else vectors * lanes)
-                if self.packs_first and not facts.flat:
-                    b_at = b_at + self._matrix(facts.b, indices) * self._panel_elements
-                if asks:
-                    behind = b_at + (steps - s) * (vectors * lanes)
-                    follow(k, b, behind, tile[0] * steps + s, vectors * lanes, tile[1], self.element)
-            else:
-                b_at = (0 if facts.flat else self._base(facts.b, indices)) + step * facts.n + column
+            b_at = self._right(region, indices, (panel, column), step)
+            if asks:
+                behind = b_at + (steps - s) * (vectors * lanes)
+                follow(k, b, behind, tile[0] * steps + s, vectors * lanes, tile[1], self.element)
             with k.loop(height, "unroll", "r") as r:
                 self._multiply(region, acc, r, self._left(a, a_base, batch, row + r, step), (b, b_at))
 
@@ -378,6 +360,17 @@ class _Matmul:
             with k.loop(height * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
                 k.store(sums[0], sums[1] + z * lanes + v, acc[z * lanes + v])
         return acc
+
+    def _right(self, region: Region, indices: list[Any], place: Any, step: Any) -> Any:
+        """Where the vectors of B begin that meet a step of A; ``indices``: the batch, if each has a B of its own,
+        ``place``: the panel, and its column."""
+        panel, column = place
+        facts, lanes, width = self.facts, self.lanes, region.vectors * self.lanes
+        if not self.panelled:
+            return (self._base(facts.b, indices) if indices else 0) + step * facts.n + column
+        at = region.first * facts.steps + panel * facts.steps * width
+        at += step * (lanes if self.streams else width)
+        return at + self._matrix(facts.b, indices) * self._panel_elements if self.packs_first and indices else at
 
     def _multiply(self, region: Region, acc: Any, r: Any, left: Any, right: tuple[Any, Any]) -> None:
         """One step of row ``r`` of a tile; ``right``: B, and where the step's vectors begin."""
@@ -413,7 +406,7 @@ class _Matmul:
 
     def _epilogue(self, region: Region, acc: Any, batch: Any, panel: Any, row: Any) -> None:
         k, lanes = self.k, self.lanes
-        column = region.first + panel * region.vectors * lanes
+        column = self._column(region, panel)
         source, kind = acc, "unroll"
         if self.costly:
             source, kind = k.local("spill", self.facts.output.dtype, self.height * region.vectors * lanes), "serial"

@@ -50,10 +50,10 @@ def tile_space(request: Request, facts: MatmulFacts) -> Space:
 def group_space(target: Target, group: Group, facts: MatmulFacts) -> Space:
     """(rows of A, vectors of B, bytes from row to row of A, 0 where A is moved): what the register tile is chosen
     for."""
-    vectors = -(-facts.n // target.lanes(facts.output.dtype))
+    vectors = max(1, -(-usual(facts.n) // target.lanes(facts.output.dtype)))
     moved = bool(producers(group, facts.a))
     rows = max(MANY_ROWS, usual(facts.rows)) if is_open([facts.rows]) else facts.rows
-    return rows, vectors, 0 if moved else facts.row_bytes
+    return rows, vectors, 0 if moved or is_open([facts.k]) else facts.row_bytes
 
 
 def choose_tile(target: Target, rows: int, vectors: int, row_bytes: int = 0, width: int = 0) -> tuple[int, int]:

@@ -24,7 +24,8 @@ from ..words.sizes import usual
 from ..words.tvm_types import Buffer, Expr
 from .blocking import PARALLEL_FLOPS
 from .facts import MatmulFacts
-from .packed import Region, _Matmul
+from .packed import _Matmul
+from .regions import Region
 from .shared_weights import shared_tile
 
 FEW = 1  # row that waits for its weights from beyond the second-level cache

@@ -16,6 +16,7 @@ from .amx_kernel import build_matrix
 from .estimate import matrix_pays
 from .facts import MatmulFacts
 from .int8_dot import build_bytes
+from .open_columns import build_open_columns, columns_tile, columns_tiles
 from .packed import build_packed
 from .register_tile import best_tiles, tile_space
 from .scaled_integers import build_numbers, weights_in_numbers
@@ -128,12 +129,31 @@ class Int8Dot(_InTiles):
         return build_bytes(request, facts, plan)
 
 
+class OpenColumns(Algorithm):
+    name = "register tiles of open columns"
+
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+        return self._in(columns_tile(request, facts))
+
+    def tiles(self, request: Request, facts: MatmulFacts) -> list[Choice]:
+        return [self._in(tile) for tile in columns_tiles(request, facts)]
+
+    def build(self, request: Request, facts: MatmulFacts, plan: Tile) -> Kernel:
+        return build_open_columns(request, facts, plan)
+
+    def _in(self, tile: Tile) -> Choice:
+        return Choice(self.name, tile, f"matmul {tile[0]}x{tile[1]}, open columns")
+
+
 #: Each is faster than those behind it wherever it offers; the last computes whatever the others refuse.
 FLOATS: tuple[Algorithm, ...] = (Amx(), Strassen(), ScaledIntegers(), Packed())
 BYTES: tuple[Algorithm, ...] = (AmxBytes(), Int8Dot())
+OPEN: tuple[Algorithm, ...] = (OpenColumns(),)
 
 
 def algorithms_for(facts: MatmulFacts) -> tuple[Algorithm, ...]:
+    if is_open((facts.k, facts.n)):
+        return OPEN
     return BYTES if facts.of_bytes else FLOATS
 
 

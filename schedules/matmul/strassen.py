@@ -35,8 +35,9 @@ from ..words.tvm_types import Expr
 from .blocking import PARALLEL_FLOPS, SUMS_BYTES, Blocks
 from .facts import MatmulFacts
 from .folded_moves import producers
-from .packed import Region, _Matmul
+from .packed import _Matmul
 from .prefetch import follow, follows_late
+from .regions import Region
 from .register_tile import choose_tile, first_level_ways, rows_in_cache
 
 PRODUCTS = 7

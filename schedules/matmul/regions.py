@@ -1,0 +1,34 @@
+"""Columns of a product, in panels of a few vectors: those of one width form a region, a nest of loops of its own.
+
+    50 columns, tiles of 2 vectors of 8       48 in three panels of 2 vectors, then 2 columns in one of a vector
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Region:
+    """Output columns ``first + [0, panels * vectors * lanes)``; ``last`` is the width of the very last vector.
+    ``back``: where the last panel begins if it is moved back to end with the columns."""
+
+    first: Any
+    panels: Any
+    vectors: int
+    last: int
+    back: Any = None
+
+
+def whole_regions(columns: int, width: int, lanes: int) -> list[Region]:
+    """Whole panels of ``width`` vectors, then one of the vectors that are left."""
+    full_vectors, rest = divmod(columns, lanes)
+    panels, left = divmod(full_vectors, width)
+    regions = []
+    if panels:
+        regions.append(Region(0, panels, width, lanes))
+    if left or rest:
+        first = panels * width * lanes
+        regions.append(Region(first, 1, left + (1 if rest else 0), rest or lanes))
+    return regions
