@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tvm import te
+from tvm import te, tirx
 
 from ..emit.inline import key
 from ..words.group import Group, Node, Value
@@ -29,7 +29,7 @@ class GroupGraph:
                 continue
             inputs = [self._operand(o) for o in node.operands]
             for value, tensor in zip(node.results, expression(node.call, inputs)):
-                self.tensors[value] = tensor
+                self.tensors[value] = _of_shape(value, tensor)
 
     def _placeholder(self, value: Value) -> None:
         self.tensors[value] = te.placeholder(value.shape, value.dtype, value.name)
@@ -57,3 +57,10 @@ class GroupGraph:
             stack.append((tensor, True))
             stack.extend((t, False) for t in reversed(list(tensor.op.input_tensors)))
         return order
+
+
+def _of_shape(value: Value, tensor: te.Tensor) -> te.Tensor:
+    """The tensor with the numbers that the value has among its dims: TE may write them as formulas of open dims, as of
+    the last element that a slice takes, and would not broadcast a formula that is 1."""
+    known = [isinstance(d, tirx.IntImm) or not isinstance(n, int) for n, d in zip(value.shape, tensor.shape)]
+    return tensor if all(known) else te.compute(value.shape, lambda *i: tensor(*i), name=tensor.op.name)
