@@ -31,9 +31,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import HalotileError
+from ..schedules.words.atoms import KNOWN
 from ..schedules.words.choice import Choice, Refusal
 from ..schedules.words.dims import INFINITY, Dim
-from ..schedules.words.sizes import SYMBOLS, TYPICAL, at_sizes, no_symbols
+from ..schedules.words.sizes import SYMBOLS, TYPICAL, at_sizes, known_limits, no_symbols
 from . import rewrites
 from .dump import dump_stage
 from .invariants import check_stage
@@ -120,6 +121,7 @@ def _in_steps(build: Build, rows: int) -> None:
     build.module = build.imported.module
     SYMBOLS.set({})
     TYPICAL.set({})
+    KNOWN.set(())
 
 
 def _open(build: Build) -> tuple[Symbol, ...]:
@@ -132,6 +134,7 @@ def _plan_for(imported: Any) -> None:
     limits = {s.name: (s.low, INFINITY if s.high is None else s.high, s.multiple) for s in imported.symbols}
     SYMBOLS.set({name: Dim.symbol(name, *limit) for name, limit in limits.items()})
     TYPICAL.set({s.name: s.typical for s in imported.symbols})
+    KNOWN.set(known_limits(imported.conditions))
 
 
 def _note_precision(build: Build) -> None:

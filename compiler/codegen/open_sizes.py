@@ -19,7 +19,8 @@ from tvm import tirx
 from ...passes.memory.open_offsets import in_order
 from ...passes.memory.plan import ALIGNMENT, MemoryPlan
 from ...schedules.kernel.context import LARGEST
-from ...schedules.words.dims import is_dim, is_open, to_relax, variable
+from ...schedules.words.atoms import variable
+from ...schedules.words.dims import is_dim, is_open, to_relax
 from ...schedules.words.group import Kernel, Value
 from .names import SHAPES
 

@@ -24,15 +24,13 @@ from ...schedules.words.dims import (
     Dim,
     Open,
     bounds,
-    floor_div,
     is_whole,
-    maximum,
-    minimum,
     plain_terms,
     quotient,
     terms_of,
 )
 from ...schedules.words.refusal import Refusal
+from ...schedules.words.sizes import replaced
 from .learned import AT, Learned
 
 Condition = tuple[Any, str, Any]  # (left, relation, right): "is", "at least", "at most", or "is 1 or"
@@ -237,6 +235,9 @@ def broadcast(*shapes: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _broadcast_dim(dims: list[Any]) -> Any:
+    for d in dims:  # the first element of an axis, beside all of it
+        if len(dims) > 1 and bounds(d) == (0, 1):
+            learn_at_least(d, 1, "of which one element is repeated")
     result: Any = 1
     for d in dims:
         if result == 1 or equal(result, d):
@@ -256,10 +257,9 @@ def _broadcast_dim(dims: list[Any]) -> Any:
         else:
             first = _capped(result, d)
             capped = _capped(d, result) if first is None else first
-            if capped is None and symbol_name(result) and symbol_name(d):
-                raise Open(
-                    f"the dimensions {dims[0]} and {d} may or may not be equal; give them one name or fix them"
-                )
+            names = symbol_name(result), symbol_name(d)
+            if capped is None and all(names):  # neither is 1 at every size, and so a run that repeats one is rare
+                raise Learned(str(names[1]), same_as=result, why="beside which it stands; fix the one that is to be 1")
             if capped is None:
                 require_equal(result, d, "operands that broadcast")
             result = result if capped is None else capped
@@ -284,22 +284,6 @@ def at(value: Any, known: Mapping[str, int]) -> Any:
             operands = (at(o, known) for o in atom.operands)
             factor = factor * (known[atom.text] if atom.kind == "symbol" else functions[atom.kind](*operands))
         total = total + factor
-    return total
-
-
-def replaced(value: Any, known: Mapping[str, Any]) -> Any:
-    """A dim with other dims or numbers in the place of the symbols that are ``known``."""
-    functions: dict[str, Any] = {"floor": floor_div, "max": maximum, "min": minimum}
-    total: Any = 0
-    for monomial, factor in terms_of(value).items():
-        term: Any = factor
-        for atom in monomial:
-            if atom.kind != "symbol":
-                part = functions[atom.kind](*(replaced(o, known) for o in atom.operands))
-            else:
-                part = known.get(atom.text, Dim({(atom,): 1}))
-            term = part * term
-        total = total + term
     return total
 
 

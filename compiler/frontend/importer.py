@@ -15,6 +15,7 @@ import tvm
 from tvm import relax
 
 from ...errors import ModelError, ShapeError, UnsupportedError
+from ...schedules.words.atoms import KNOWN
 from ...schedules.words.dims import is_open, to_relax
 from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import SYMBOLS
@@ -129,7 +130,7 @@ def convert(
         specs = specs_of(inputs, symbols)
         token = SYMBOLS.set(symbols.dims)
         assumed: dict[Any, Assumed] = {}
-        second = ASSUMED.set(assumed)
+        second, third = ASSUMED.set(assumed), KNOWN.set(symbols.known)
         try:
             imported, offenders = _convert(source, specs, fixed, told)
         except Learned as fact:
@@ -138,13 +139,15 @@ def convert(
         finally:
             SYMBOLS.reset(token)
             ASSUMED.reset(second)
+            KNOWN.reset(third)
         more = symbols.conclude(assumed)
-        if not more:
-            break
         learned += more
+        if not symbols.bound(assumed) and not more:
+            break
     conditions = tuple(Condition(a, relation, b, told.what) for (a, relation, b), told in assumed.items())
     found, planned = told_symbols(symbols, imported.inputs, conditions + symbols.conditions)
-    notes = (*imported.notes, *learned, *(c.why for c in conditions), *planned)
+    told_of = [*learned, *(c.why for c in conditions), *symbols.limits.values()]
+    notes = (*imported.notes, *told_of, *planned)
     return replace(imported, notes=notes, symbols=found, conditions=conditions + symbols.conditions), offenders
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
+from tvm.tirx import IntImm
 from tvm_ffi import structural_equal
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operators import registry as own
+from ...schedules.words.cases import settled
 from ...schedules.words.dims import Dim, Open, as_dim, is_open, to_relax
 from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import SYMBOLS, dim_of
@@ -177,6 +179,12 @@ class Node:
         self.builder.limits.charge(value.size * np.dtype(value.dtype).itemsize)
         return value
 
+    def empty(self, shape: Sequence[Any], dtype: str) -> Value:
+        """A tensor without elements, of which other dims may be open."""
+        if is_open(shape):
+            return self.broadcast(self.const(np.zeros((), bool if dtype == "bool" else "int32"), dtype), shape)
+        return self.const(np.empty(shape, dtype))
+
     def counting(self, count: Any, dtype: str = "int64") -> Value:
         """0, 1, ... below ``count``; a table only while it is small."""
         require_addressable((count,))
@@ -257,11 +265,15 @@ def _in_one_form(ty: Any) -> Any:
         return relax.TupleType([n or f for n, f in zip(fields, ty.fields)]) if any(fields) else None
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return None
-    dims = [dim_of(d) for d in ty.shape.values]
+    dims = [settled(dim_of(d)) for d in ty.shape.values]
     forms = [to_relax(d) if isinstance(d, Dim) else d for d in dims]
-    if all(isinstance(n, int) or structural_equal(n, d) for n, d in zip(forms, ty.shape.values)):
+    if all(map(_same, forms, ty.shape.values)):
         return None
     return relax.TensorType(forms, str(ty.dtype.dtype))
+
+
+def _same(form: Any, dim: Any) -> bool:
+    return isinstance(dim, (int, IntImm)) and int(dim) == form if isinstance(form, int) else structural_equal(form, dim)
 
 
 def _from_the_end(bound: Any, length: Any) -> Any:

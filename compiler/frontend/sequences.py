@@ -153,7 +153,7 @@ def _require_few(pieces: int) -> None:
 
 def _piece(node: Node, x: Value, axis: int, start: int, end: int) -> Value:
     if start == end:
-        return node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype))
+        return node.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype)
     return node.slice(x, axis, start, end)
 
 

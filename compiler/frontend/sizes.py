@@ -212,7 +212,7 @@ def _cut(node: Node, x: Value, axis: int, begin: Any, end: Any, step: int) -> Va
             raise Refusal("a step is zero")
         chosen = range(room)[max(begin, -room) if step < 0 else begin : end : step]
         if not chosen:
-            return node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype))
+            return node.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype)
         node.require_room(len(chosen), "its positions")
         return take(node, x.with_part(None), np.array(chosen), axis).with_part(x.part)
     if step != 1:
@@ -230,7 +230,7 @@ def _cut(node: Node, x: Value, axis: int, begin: Any, end: Any, step: int) -> Va
         raise Refusal("two axes of its result depend on the data")
     whole = x.with_part(None)
     if not room:
-        return node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype))
+        return node.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype)
     if low is None:
         y = node.slice(whole, axis, 0, room)
     else:

@@ -180,10 +180,17 @@ def _multiply(a: Any, b: Any) -> Any:
     return a * b
 
 
-def _modulo(a: Any, b: Any) -> Any:
-    if bounds(a)[0] < 0 or bounds(b)[0] < 0:
-        raise Open("the sign decides the remainder")
-    return a - floor_div(a, b) * b
+def _modulo(node: Node, values: list[Value]) -> Value | None:
+    toward_zero = bool(node.attr("fmod", 0))
+
+    def one(a: Any, b: Any) -> Any:
+        if bounds(a)[0] < 0 and not toward_zero:
+            learn_at_least(b, 1, "of which a remainder is taken")
+        if bounds(b)[0] < (1 if bounds(a)[0] < 0 else 0) or bounds(a)[0] < 0 and toward_zero:
+            raise Open("the sign decides the remainder")
+        return a - floor_div(a, b) * b
+
+    return _each(one)(node, values)
 
 
 def _floor(a: Any) -> Any:
@@ -241,7 +248,7 @@ _FUNCTIONS: dict[str, Function] = {
     "Sub": _each(lambda a, b: a - b),
     "Mul": _each(_multiply),
     "Div": _divide,
-    "Mod": _each(_modulo),
+    "Mod": _modulo,
     "Neg": _each(lambda a: -a),
     "Abs": _each(_absolute),
     "Floor": _each(_floor),

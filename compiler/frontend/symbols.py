@@ -9,9 +9,10 @@ from typing import Any
 
 from ...errors import ShapeError
 from ...schedules.words.dims import INFINITY, Dim
+from ...schedules.words.sizes import known_limits, replaced
 from ..extents import Extent, sizes_text
 from ..spec import Condition
-from .implied import Assumed, facts, replaced, symbol_name
+from .implied import Assumed, facts, symbol_name, symbols_of
 from .learned import Learned
 
 
@@ -58,6 +59,7 @@ class Symbols:
         self.same: dict[str, Any] = {}  # names that are no symbols of their own: what they are
         self.given: dict[tuple[str, int], str] = {}  # names of those that have none, by input and axis
         self.bounded: dict[str, Known] = {}  # of names that others give: what is asked of them
+        self.limits: dict[tuple[Any, str, Any], str] = {}  # of dims of several symbols, and what is told of them
 
     def __getitem__(self, name: str) -> Dim | int:
         if name in self.same:
@@ -76,7 +78,8 @@ class Symbols:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """What is asked of dimensions that turned out to follow from others."""
-        found = []
+        limits = [(replaced(a, self.dims), relation, b, why) for (a, relation, b), why in self.limits.items()]
+        found = [Condition(*limit) for limit in limits if isinstance(limit[0], Dim)]
         for name, known in self.bounded.items():
             dim, why = self[name], f"dimension '{name}' is to be {' and '.join(known.why.values())}"
             ends = [("at least", known.least, known.least > 0), ("at most", known.largest, known.high < INFINITY)]
@@ -116,6 +119,21 @@ class Symbols:
         while fact := next(facts(assumed, {n: self[n] for n in (*self.same, *self.facts)}), None):
             told.append(self.learn(fact))
         return told
+
+    @property
+    def known(self) -> tuple[tuple[Any, float, float], ...]:
+        """Bounds of dims of several symbols, for :data:`KNOWN`."""
+        return known_limits(self.conditions)
+
+    def bound(self, assumed: Mapping[Any, Assumed]) -> bool:
+        """Takes in bounds of dims of several symbols that were assumed; whether there are new ones."""
+        new = {
+            condition: told.what
+            for condition, told in assumed.items()
+            if condition[1] in ("at least", "at most") and len(symbols_of(condition[0])) > 1
+        }
+        self.limits = {**self.limits, **new}
+        return bool(new)
 
     def _replace(self, name: str, fact: Learned, told: str) -> None:
         known, other = self.facts.pop(name, Known()), symbol_name(fact.same_as)

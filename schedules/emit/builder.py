@@ -28,7 +28,8 @@ from tvm.tirx.stmt import ForKind
 from ..math.bfloat16 import ATTRIBUTE as NARROWS
 from ..math.bfloat16 import Narrow, bits_of, rounded, widened
 from ..math.wrapping import wraps
-from ..words.dims import Dim, variable
+from ..words.atoms import variable
+from ..words.dims import Dim
 from .known_gathers import Written
 from .open_sizes import SIZES, symbols_in
 from .register_transpose import Square

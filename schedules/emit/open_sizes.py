@@ -7,7 +7,7 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
-from ..words.dims import variable
+from ..words.atoms import variable
 from ..words.sizes import has_symbols, is_symbol
 from ..words.tvm_types import Stmt
 

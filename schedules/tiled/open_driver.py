@@ -16,7 +16,8 @@ from tvm import tirx
 
 from ..emit.builder import KernelBuilder
 from ..emit.open_sizes import sizes_of
-from ..words.dims import is_dim, to_index, to_relax, variable
+from ..words.atoms import variable
+from ..words.dims import is_dim, to_index, to_relax
 from ..words.group import Kernel, Scratch, Value
 from ..words.open_tile_plan import Line, Link, OpenTilePlan
 from ..words.sizes import symbols_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,3 +43,16 @@ class Atom:
 
     def __lt__(self, other: Atom) -> bool:
         return self.text < other.text
+
+
+#: Bounds of dims of several symbols, which runs must satisfy: (dim, least, most).
+KNOWN: ContextVar[tuple[tuple[Any, float, float], ...]] = ContextVar("known", default=())
+
+_VARIABLES: dict[tuple[str, str], Any] = {}
+
+
+def variable(symbol: str, dtype: str) -> Any:
+    """The variable that stands for a symbol in int64 (Relax, sizes of memory) or int32 (kernels)."""
+    from tvm.tirx import Var
+
+    return _VARIABLES.setdefault((symbol, dtype), Var(symbol, dtype))

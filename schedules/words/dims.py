@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from .atoms import INFINITY, Atom, Monomial
+from .atoms import INFINITY, KNOWN, Atom, Monomial, variable
 from .refusal import Refusal
 
 LARGEST_DIVISOR = 1 << 10  # of floors whose remainders are looked at
@@ -42,8 +42,6 @@ class Dim:
         if multiple == 1:
             return itself
         return Dim({next(iter(_atom("floor", (itself, multiple), *_floor_bounds(itself, multiple)).terms)): multiple})
-
-    # ------------------------------------------------------------------ arithmetic
 
     def __add__(self, other: Any) -> Any:
         if is_expression(other):
@@ -101,8 +99,6 @@ class Dim:
     def __tvm_ffi_object__(self) -> Any:
         """The index expression that TVM takes in the place of the dim."""
         return to_index(self)
-
-    # ------------------------------------------------------------------ questions
 
     def __eq__(self, other: object) -> bool:
         """Whether both are equal for every value of the symbols; False may also mean: for some."""
@@ -217,6 +213,10 @@ def bounds(value: Any, depth: int = 2) -> tuple[float, float]:
         a, b = bounds(rest, 0)
         low = low if math.isinf(a) else max(low, math.ceil(a + less))
         high = high if math.isinf(b) else min(high, math.floor(b + more))
+    for known, *limits in KNOWN.get() if depth else ():
+        for factor in {Fraction(value.terms[m]) / Fraction(f) for m, f in known.terms.items() if m in value.terms}:
+            rest, ends = bounds(value - known * factor, depth - 1), [_times(float(factor), e) for e in limits]
+            low, high = max(low, rest[0] + min(ends)), min(high, rest[1] + max(ends))
     return low, high
 
 
@@ -280,7 +280,8 @@ def floor_div(a: Any, b: Any) -> Any:
         if not isinstance(b, Dim):  # a has fractions: floor(p / q / b)
             scale = math.lcm(*(Fraction(f).denominator for f in terms_of(a).values()))
             return floor_div(a * scale, b * scale)
-        return _atom("floor", (a, b), *_floor_bounds(a, b))
+        low, high = _floor_bounds(a, b)
+        return int(low) if low == high else _atom("floor", (a, b), low, high)
     if b < 0:
         a, b = -a, -b
     inside = [(m, f) for m, f in a.terms.items() if m and f % b]
@@ -320,8 +321,15 @@ def _floor_bounds(a: Any, b: Any) -> tuple[float, float]:
     least, most = bounds(b)
     if least < 1:
         return (0, INFINITY) if low >= 0 else (-INFINITY, INFINITY)
-    ends = [x / y if math.isfinite(x) else x for x in (low, high) for y in (least, most)]
-    return tuple(math.floor(e) if math.isfinite(e) else e for e in (min(ends), max(ends)))  # type: ignore[return-value]
+    ends = [_floored(x, y) for x in (low, high) for y in (least, most)]
+    return min(ends), max(ends)
+
+
+def _floored(x: float, y: float) -> float:
+    """floor(x / y), with what it comes to where y grows without end."""
+    if math.isinf(x):
+        return x
+    return (-1 if x < 0 else 0) if math.isinf(y) else math.floor(x / y)
 
 
 def quotient(a: Any, b: Any) -> Any:
@@ -395,7 +403,7 @@ def _inside(value: Any) -> str:
 
 # ---------------------------------------------------------------------- to and from Relax
 
-_VARIABLES: dict[tuple[str, str], Any] = {}
+
 def to_relax(dim: Any, own: Mapping[str, Any] | None = None) -> Any:
     """A dim as Relax takes it, in int64; a symbol is the same variable everywhere, but for those that a module has of
     its ``own``, by name."""
@@ -405,13 +413,6 @@ def to_relax(dim: Any, own: Mapping[str, Any] | None = None) -> Any:
 def to_index(dim: Any) -> Any:
     """A dim as kernels take it, in int32; a symbol is the same variable everywhere."""
     return _expression(dim, "int32", {}) if isinstance(dim, Dim) else int(dim)
-
-
-def variable(symbol: str, dtype: str) -> Any:
-    """The variable that stands for a symbol in int64 (Relax, sizes of memory) or int32 (kernels)."""
-    from tvm.tirx import Var
-
-    return _VARIABLES.setdefault((symbol, dtype), Var(symbol, dtype))
 
 
 def is_dim(value: Any) -> bool:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from .atoms import _VARIABLES, KNOWN, variable
 from .dims import (
-    _VARIABLES,
     Atom,
     Dim,
     Open,
@@ -23,7 +23,6 @@ from .dims import (
     maximum,
     minimum,
     terms_of,
-    variable,
 )
 
 #: The symbols of the import under way, which carry what was learned of them.
@@ -37,12 +36,13 @@ TYPICAL: ContextVar[Mapping[str, int]] = ContextVar("typical", default={})  # no
 @contextmanager
 def no_symbols() -> Iterator[None]:
     """A scope whose symbols are its own: none at first, and forgotten behind it."""
-    tokens = SYMBOLS.set({}), TYPICAL.set({})
+    tokens = SYMBOLS.set({}), TYPICAL.set({}), KNOWN.set(())
     try:
         yield
     finally:
         SYMBOLS.reset(tokens[0])
         TYPICAL.reset(tokens[1])
+        KNOWN.reset(tokens[2])
 
 
 @contextmanager
@@ -53,6 +53,16 @@ def at_sizes(sizes: Mapping[str, int]) -> Iterator[None]:
         yield
     finally:
         TYPICAL.reset(token)
+
+
+def known_limits(conditions: Iterable[Any]) -> tuple[tuple[Any, float, float], ...]:
+    """The bounds of dims of several symbols among what runs must satisfy, for :data:`KNOWN`."""
+    ends = {"at least": lambda n: (n, math.inf), "at most": lambda n: (-math.inf, n)}
+    return tuple(
+        (c.left, *ends[c.relation](c.right))
+        for c in conditions
+        if c.relation in ends and isinstance(c.left, Dim) and len(symbols_of(c.left)) > 1
+    )
 
 
 def usual(dim: Any) -> int:
@@ -127,6 +137,22 @@ def value_of(dim: Any, values: Mapping[str, int]) -> int:
             factor = factor * (a // b if atom.kind == "floor" else max(a, b) if atom.kind == "max" else min(a, b))
         total += factor
     return int(total)
+
+
+def replaced(value: Any, known: Mapping[str, Any]) -> Any:
+    """A dim with other dims or numbers in the place of the symbols that are ``known``."""
+    functions: dict[str, Any] = {"floor": floor_div, "max": maximum, "min": minimum}
+    total: Any = 0
+    for monomial, factor in terms_of(value).items():
+        term: Any = factor
+        for atom in monomial:
+            if atom.kind != "symbol":
+                part = functions[atom.kind](*(replaced(o, known) for o in atom.operands))
+            else:
+                part = known.get(atom.text, Dim({(atom,): 1}))
+            term = part * term
+        total = total + term
+    return total
 
 
 def dim_of(expr: Any) -> Any:

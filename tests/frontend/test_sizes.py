@@ -6,7 +6,8 @@ import random
 from typing import Any
 
 import pytest
-from halotile.schedules.words.dims import Dim, Open, maximum, minimum, to_index, variable
+from halotile.schedules.words.atoms import variable
+from halotile.schedules.words.dims import Dim, Open, maximum, minimum, to_index
 from halotile.schedules.words.sizes import dim_of, no_symbols, product, surely, usual, value_of
 from tvm import sym, tirx
 

@@ -244,7 +244,8 @@ def feeds(model: onnx.ModelProto, sizes: Sizes, seed: int = 0) -> dict[str, np.n
         if tensor.elem_type == TensorProto.FLOAT:
             found[value.name] = random.uniform(-1, 1, shape).astype(np.float32)
         else:
-            found[value.name] = random.integers(0, 2 if value.name == "mask" else 50, shape)
+            dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+            found[value.name] = random.integers(0, 2 if value.name == "mask" else 50, shape).astype(dtype)
             if value.name == "mask":
                 found[value.name][..., :1] = 1
     return found

@@ -278,16 +278,18 @@ def _attended(
     if visible is not None:
         scores = node.do(R.where, visible, scores, node.scalar(-np.inf, q))
     elif node.attr("unidirectional", 0):
-        ahead = np.arange(total)[None, :] > np.arange(length)[:, None] + (total - length)
-        worst = np.finfo("float16" if q.dtype == "float16" else "float32").min / 2
-        scores = node.do(R.add, scores, node.const(np.where(ahead, worst, 0.0), q.dtype))
+        places, own = (node.counting(n) for n in (total, length))
+        last = node.do(R.add, node.reshape(own, (length, 1)), Value.of_contents(total - length, "int64"))
+        ahead = node.do(R.greater, node.reshape(places, (1, total)), last)
+        worst = float(np.finfo("float16" if q.dtype == "float16" else "float32").min / 2)
+        scores = node.do(R.add, scores, node.do(R.where, ahead, node.scalar(worst, q), node.scalar(0, q)))
     y = product(node, node.do(R.nn.softmax, scores, axis=-1), v)
     return node.reshape(node.transpose(y, [0, 2, 1, 3]), (batch, length, heads * v.shape[3]))
 
 
 def _seen(node: Node, mask: Value, batch: int, length: int, total: int) -> Value:
     """Which keys are seen, to broadcast over [B, N, S, T]: from lengths, ends and starts, or zeros and ones."""
-    places = node.const(np.arange(total).astype(mask.dtype).reshape(1, 1, 1, total))
+    places = node.reshape(node.counting(total, mask.dtype), (1, 1, 1, total))
     if mask.shape in ((batch, total), (batch, length, total)):
         middle = 1 if mask.rank == 2 else length
         return node.do(R.greater, node.reshape(mask, (batch, 1, middle, total)), node.scalar(0, mask))

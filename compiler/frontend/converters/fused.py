@@ -9,6 +9,7 @@ import numpy as np
 from tvm import relax
 
 from ....schedules.words.refusal import Refusal
+from ..implied import require_at_most
 from ..node import Node, normal_axis
 from ..registry import converts
 from ..value import Value
@@ -168,12 +169,13 @@ def embed_layer_normalization(node: Node) -> list[Value | None]:
     table = node.need(3)
     total = node.own("halotile.gather", node.need(2), ids, axis=0)
     if places is None:
+        require_at_most(length, table.shape[0], f"the rows of the table of positions {table}")
         total = node.do(R.add, total, node.slice(table, 0, 0, length))
     else:
         total = node.do(R.add, total, node.own("halotile.gather", table, places, axis=0))
     if segments is not None and node.has(4):
         total = node.do(R.add, total, node.own("halotile.gather", node.need(4), segments, axis=0))
-    count = node.const(np.zeros(batch, "int32"))
+    count = node.broadcast(node.const(np.zeros((), "int32")), (batch,))
     if mask is not None and node.wants(1):
         ones = node.cast(node.do(R.equal, mask, node.scalar(1, mask)), "int32")
         count = node.do(R.sum, ones, axis=[1], keepdims=False)

@@ -44,6 +44,8 @@ def reshape(node: Node) -> Value:
     if is_open([*target, *x.shape]):
         if x.size == 0 or 0 in target:
             raise Open(f"{x} has no elements to be reshaped to {target}")
+        for d in target:
+            require_at_least(d, 0, f"a length of {x} reshaped to [{', '.join(map(str, target))}]")
         require_equal(math.prod(target), x.size, f"the elements of {x} reshaped to [{', '.join(map(str, target))}]")
     elif any(d < 0 for d in target) or math.prod(target) != x.size:
         raise Refusal(f"{x} can't be reshaped to {target}")
@@ -116,7 +118,8 @@ def concatenated(node: Node, values: list[Value], axis: int) -> Value:
             raise Refusal(f"{v} can't be joined to {values[0]} along axis {axis}")
     full = [v for v in values if v.size != 0]
     if not full:
-        return node.const(np.concatenate([np.empty(v.shape, v.dtype) for v in values], axis))
+        shape = [sum(v.shape[axis] for v in values) if i == axis else d for i, d in enumerate(first)]
+        return node.empty(shape, values[0].dtype)
     if len(full) == 1:
         return full[0]
     if is_open(d for v in full for d in v.shape):
@@ -151,7 +154,7 @@ def split(node: Node) -> list[Value | None]:
             results.append(None)
         elif start == end:
             results.append(
-                node.const(np.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype))
+                node.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype)
             )
         else:
             results.append(node.slice(x, axis, start, end))
@@ -180,7 +183,7 @@ def slice_(node: Node) -> Value:
         chosen = range(*slice(first, end, stride).indices(x.shape[axis]))
         begin[axis], step[axis], shape[axis] = (chosen[0] if len(chosen) else 0), stride, len(chosen)
     if 0 in shape:
-        return node.broadcast(node.scalar(0, x), shape) if is_open(shape) else node.const(np.empty(shape, x.dtype))
+        return node.empty(shape, x.dtype)
     if tuple(shape) == x.shape and all(s == 1 for s in step):
         return x
     if all(s > 0 for s in step):
@@ -377,7 +380,7 @@ def tile(node: Node) -> Value:
     if all(r == 1 for r in repeats):
         return x
     if 0 in repeats:
-        return node.const(np.empty([d * r for d, r in zip(x.shape, repeats)], x.dtype))
+        return node.empty([d * r for d, r in zip(x.shape, repeats)], x.dtype)
     if is_open(repeats) and not all(r == 1 or d == 1 for r, d in zip(repeats, x.shape)):
         pairs = list(zip(repeats, x.shape))
         column = node.reshape(x, [d for _, length in pairs for d in (1, length)])
@@ -421,8 +424,8 @@ def space_to_depth(node: Node) -> Value:
     """The inverse of DepthToSpace, in the same two orders (CRD since opset 28)."""
     x, b = node.need(0), node.attr("blocksize")
     n, c, h, w = x.shape
-    if h % b != 0 or w % b != 0:
-        raise Refusal(f"the blocks of {b} do not divide {x}")
+    for d in (h, w):
+        require_equal(d, d // b * b, f"the blocks of {b} that divide {x}")
     order = [0, 3, 5, 1, 2, 4] if node.attr("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
     x = node.transpose(node.reshape(x, (n, c, h // b, b, w // b, b)), order)
     return node.reshape(x, (n, c * b * b, h // b, w // b))

@@ -22,7 +22,7 @@ from ....targets.target import Target
 from ..node import Node, normal_axes
 from ..registry import converts
 from ..value import Value
-from . import resize_integers
+from . import resize_integers, resize_open
 from .movement import take
 
 R = relax.op
@@ -71,6 +71,9 @@ def _simple(node: Node, x: Value, scales: list[float]) -> Value:
         return _nearest(node, x, axes, "asymmetric", "simple")
     if mode not in ("linear", "bilinear"):
         raise Refusal(f"mode '{mode}' does not exist")
+    if is_open(a.size for a in axes):
+        reason = Open(f"interpolating along an open dimension of {x}")
+        return _open_scale(node, x, axes, "asymmetric", "linear", reason)
     return _interpolated(node, x, axes, "asymmetric", _between)
 
 
@@ -88,7 +91,10 @@ def resize(node: Node) -> Value:
         return _nothing(node, x, axes)
     mode = node.attr("mode", "nearest")
     if mode in ("linear", "cubic") and is_open(a.size for a in axes):
-        return _open_ratio(node, x, coordinate, Open(f"interpolating along an open dimension of {x}"), axes)
+        along = Open(f"interpolating along an open dimension of {x}")
+        if coordinate == "align_corners" or all(a.output == a.scale * a.size for a in axes):
+            return _open_ratio(node, x, coordinate, along, axes)
+        return _open_scale(node, x, axes, coordinate, mode, along)
     antialias = bool(node.attr("antialias", 0))
     a = node.attr("cubic_coeff_a", -0.75)
     if mode == "nearest":
@@ -112,7 +118,7 @@ def resize(node: Node) -> Value:
 def _nothing(node: Node, x: Value, axes: Sequence[Axis]) -> Value:
     """An image without elements, resized along such an axis."""
     outputs = {a.axis: a.output for a in axes}
-    return node.const(np.empty([outputs.get(i, d) for i, d in enumerate(x.shape)], x.dtype))
+    return node.empty([outputs.get(i, d) for i, d in enumerate(x.shape)], x.dtype)
 
 
 def _open_ratio(
@@ -123,8 +129,8 @@ def _open_ratio(
     sizes, mode = node.ints(3, "its sizes"), node.attr("mode", "nearest")
     axes = node.attr("axes")
     if changed is not None:
-        outputs = {a.axis: a.output for a in changed if a.output == a.scale * a.size}
-        sizes = [outputs.get(i, d) for i, d in enumerate(x.shape)] if len(outputs) == len(changed) else None
+        outputs = {a.axis: a.output for a in changed}
+        sizes = [outputs.get(i, d) for i, d in enumerate(x.shape)]
     elif sizes is not None and axes is not None and normal_axes(axes, x.rank) == [2, 3]:
         sizes = [*x.shape[:2], *sizes]
     known = coordinate in ("half_pixel", "align_corners", "asymmetric") and mode in ("nearest", "linear", "cubic")
@@ -136,8 +142,6 @@ def _open_ratio(
     if mode == "nearest" and coordinate == "half_pixel":
         raise reason  # centres fall on exact halves, which rounding in floats puts to either side
     line = x.rank == 3
-    if line and coordinate == "align_corners":  # of a row above a row, whose step would be 0 / 0
-        raise reason
     image = node.reshape(x, [*x.shape[:2], 1, x.shape[2]]) if line else x
     y = node.do(
         R.image.resize2d,
@@ -150,6 +154,27 @@ def _open_ratio(
         cubic_alpha=node.attr("cubic_coeff_a", -0.75),
     )
     return node.reshape(y, sizes) if line else y
+
+
+def _open_scale(
+    node: Node, x: Value, axes: Sequence[Axis], coordinate: str, mode: str, reason: Open
+) -> Value:
+    """Interpolation between elements at places that a scale gives, which is no whole number or no ratio of sizes."""
+    shrinks = any(a.scale < 1 for a in axes) and bool(node.attr("antialias", 0))
+    if not x.is_float or node.attr("exclude_outside", 0) or shrinks:
+        raise reason
+    alpha = node.attr("cubic_coeff_a", -0.75)
+    taps = resize_open.linear if mode == "linear" else resize_open.cubic(alpha)
+    closed = [a for a in axes if not isinstance(a.size, Dim)]
+
+    def run(v: Value) -> Value:
+        for a in (a for a in axes if isinstance(a.size, Dim)):
+            places = resize_open.places(a.size, a.output, a.scale, coordinate)
+            v = resize_open.interpolated(node, v, a.axis, a.output, places, taps)
+        table = _between if mode == "linear" else (lambda ratio, _: _cubic(ratio, alpha))
+        return _interpolated(node, v, closed, coordinate, table) if closed else v
+
+    return node.in_float32(run, x)
 
 
 def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
@@ -203,12 +228,10 @@ def _require_factors(factors: Sequence[float]) -> None:
 
 
 def _scaled(length: Any, scale: float) -> Any:
-    """floor(length * scale) in float32, where 10 * 0.7 is 7 and no less; an open length takes a whole scale only."""
+    """floor(length * scale) in float32, where 10 * 0.7 is 7 and no less."""
     if not isinstance(length, Dim):
         return math.floor(np.float32(length) * np.float32(scale))
-    if scale != int(scale):
-        raise Open(f"the open dimension {length} is scaled by {scale}")
-    return length * int(scale)
+    return resize_open.scaled(length, scale)
 
 
 def _ratio(target: Target, length: Any) -> float:
@@ -280,7 +303,12 @@ def _nearest(node: Node, x: Value, axes: list[Axis], coordinate: str, rounding: 
     tables: list[tuple[int, np.ndarray]] = []
     for axis in axes:
         if isinstance(axis.size, Dim):
-            factors[axis.axis] = _open_factor(axis, coordinate, rounding)
+            if (factor := _open_factor(axis, coordinate, rounding)) is not None:
+                factors[axis.axis] = factor
+            else:
+                how = rounding if rounding != "simple" else "ceil" if axis.scale < 1 else "floor"
+                places = resize_open.places(axis.size, axis.output, axis.scale, coordinate)
+                x = resize_open.nearest(node, x, axis.axis, axis.output, places, how)
             continue
         position = _positions(axis, coordinate, np.float32)
         index = _ROUND[rounding](position, axis.scale).astype("int64").clip(0, axis.size - 1)
@@ -294,14 +322,11 @@ def _nearest(node: Node, x: Value, axes: list[Axis], coordinate: str, rounding: 
     return node.own("halotile.upsample", x, factors=factors) if any(f > 1 for f in factors) else x
 
 
-def _open_factor(axis: Axis, coordinate: str, rounding: str) -> int:
+def _open_factor(axis: Axis, coordinate: str, rounding: str) -> int | None:
     """How often every element of an open axis is repeated, where the scale makes it just that for every length."""
-    plain = coordinate == "asymmetric" and rounding == "floor"
+    plain = coordinate == "asymmetric" and rounding in ("floor", "simple")
     centred = coordinate in ("half_pixel", "half_pixel_symmetric") and rounding.startswith("round")
-    if axis.scale < 1 or axis.scale != int(axis.scale) or not (plain or centred):
-        how = f"scale {axis.scale}, {coordinate}, {rounding}"
-        raise Open(f"nearest neighbours along the open dimension {axis.size} ({how})")
-    return int(axis.scale)
+    return int(axis.scale) if axis.scale >= 1 and axis.scale == int(axis.scale) and (plain or centred) else None
 
 
 Coefficients = Callable[[np.ndarray, float], "tuple[np.ndarray, np.ndarray]"]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from tvm import relax
 
+from ....schedules.words.dims import is_open
 from ....schedules.words.refusal import Refusal
 from ..functions import dtype_name
+from ..implied import require_at_least
 from ..node import Node, normal_axis
 from ..registry import converts
 from ..value import Value
@@ -114,19 +119,18 @@ def stft(node: Node) -> Value:
     length = lengths[0] if lengths else (window.size if window is not None else 0)
     onesided = bool(node.attr("onesided", 1))
     batch, total = x.shape[:2]
+    if length < 1:
+        raise Refusal(f"its frames have a length of {length}")
+    require_at_least(total, length, f"frames of {length} of the signal {x}", "for a frame to fit")
     frames = (total - length) // step[0] + 1
-    if length < 1 or frames < 1:
-        raise Refusal(f"frames of {length} do not fit the signal {x}")
-    node.require_room(frames * length, "where its frames are")
-    at = (np.arange(frames)[:, None] * step[0] + np.arange(length)[None, :]).reshape(-1)
+
+    at = _frames(node, frames, step[0], length)
 
     def run(x: Value, window: Value | None) -> Value:
         parts = []
         for c in range(x.shape[2] if x.rank == 3 else 1):
             part = node.slice(x, 2, c, c + 1) if x.rank == 3 else x
-            framed = node.reshape(
-                take(node, node.reshape(part, (batch, total)), at, 1), (batch, frames, length)
-            )
+            framed = node.reshape(at(node.reshape(part, (batch, total))), (batch, frames, length))
             parts.append(framed if window is None else node.do(R.multiply, framed, window))
         kept = length // 2 + 1 if onesided else length
         out = _transform(node, parts[0], parts[1] if len(parts) == 2 else None, kept, False)
@@ -134,6 +138,17 @@ def stft(node: Node) -> Value:
 
     wide = None if window is None else node.cast(window, "float64")
     return node.cast(run(node.cast(x, "float64"), wide), x.dtype)
+
+
+def _frames(node: Node, frames: Any, step: int, length: int) -> Callable[[Value], Value]:
+    """What takes the frames of signals [B, T]."""
+    if not is_open([frames]):
+        node.require_room(frames * length, "where its frames are")
+        known = (np.arange(frames)[:, None] * step + np.arange(length)[None, :]).reshape(-1)
+        return lambda x: take(node, x, known, 1)
+    starts = node.do(R.multiply, node.counting(frames), node.const(step, "int64"))
+    at = node.do(R.add, node.reshape(starts, (frames, 1)), node.const(np.arange(length)[None, :], "int64"))
+    return lambda x: node.own("halotile.gather", x, at, axis=1)
 
 
 @converts("MelWeightMatrix", since=17)

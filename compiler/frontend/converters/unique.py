@@ -8,6 +8,8 @@ and come last, as in NumPy.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from tvm import relax
 
@@ -28,14 +30,14 @@ MOST_COMPARED = 1 << 22  # elements of all pairs of rows, which are compared eac
 @converts("Unique", since=11)
 def unique(node: Node) -> list[Value | None]:
     x = node.need(0)
-    if is_open(x.shape):
-        raise Open("the room for its output depends on open dimensions")
     axis = normal_axis(node.attr("axis", 0), x.rank) if "axis" in node.attributes else None
     if axis is None or x.rank == 0:
         x, axis = node.reshape(x, (x.size,)), 0
     length = x.shape[axis]
     if x.size == 0:
         raise Refusal(f"{x} has no elements")
+    if is_open(x.shape) and x.rank > 1:
+        raise Open(f"slices of {x} are compared each with each")
     order, fresh = _sorted(node, x) if x.rank == 1 else _sorted_rows(node, x, axis)
     positions = node.counting(length)
     found = chosen(node, fresh)
@@ -44,10 +46,10 @@ def unique(node: Node) -> list[Value | None]:
     starts = node.reshape(found.with_part(None), (length,))
     last = node.do(R.equal, positions, node.do(R.subtract, count, node.const([1], "int64")))
     after = node.do(
-        R.minimum, node.do(R.add, positions, node.const(1, "int64")), node.const(length - 1, "int64")
+        R.minimum, node.do(R.add, positions, node.const(1, "int64")), _whole(length - 1)
     )
     following = read(node, starts, after, 0)
-    ends = node.do(R.where, last, node.const(length, "int64"), following)
+    ends = node.do(R.where, last, _whole(length), following)
     counts = node.do(R.subtract, ends, starts)
     first = read(node, order, starts, 0)
     groups = node.own("halotile.cumsum", node.cast(fresh, "int64"), axis=0, exclusive=False, reverse=False)
@@ -56,7 +58,7 @@ def unique(node: Node) -> list[Value | None]:
     if not node.attr("sorted", 1):
         there = node.do(R.less, positions, count)
         place = _order(
-            node, node.do(R.where, there, first, node.do(R.add, positions, node.const(length, "int64")))
+            node, node.do(R.where, there, first, node.do(R.add, positions, _whole(length)))
         )
         first, counts = read(node, first, place, 0), read(node, counts, place, 0)
         inverse = read(node, _order(node, place), inverse, 0)
@@ -64,16 +66,26 @@ def unique(node: Node) -> list[Value | None]:
     return [with_part(values, axis, count), with_part(first, 0, count), inverse, with_part(counts, 0, count)]
 
 
+def _whole(number: Any) -> Value:
+    """A number or dim as a tensor."""
+    return Value.of_contents(number, "int64")
+
+
+def _all(vector: Value) -> int | None:
+    """How many elements a vector has, to sort all of them; None where that is open."""
+    return None if is_open(vector.shape) else int(vector.size)
+
+
 def _order(node: Node, vector: Value) -> Value:
     """The positions that sort a vector, equal ones in their order."""
-    return node.own_many("halotile.topk", vector, k=vector.size, axis=0, largest=False)[1]
+    return node.own_many("halotile.topk", vector, k=_all(vector), axis=0, largest=False)[1]
 
 
 def _sorted(node: Node, x: Value) -> tuple[Value, Value]:
     """The order of a vector, and which of its elements in that order are not as the one before."""
     if x.dtype == "bool":
         x = node.cast(x, "int32")
-    values, order = node.own_many("halotile.topk", x, k=x.size, axis=0, largest=False)
+    values, order = node.own_many("halotile.topk", x, k=_all(x), axis=0, largest=False)
     return order, _fresh(node, _differ(node, values, _before(node, values)))
 
 
