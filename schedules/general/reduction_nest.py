@@ -12,29 +12,27 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Range
 from tvm.ir.prim import expr as prim
 
 from ..emit.inline import Inliner, narrow
 from ..kernel.work_sharing import bands
-from ..words.dims import Dim, is_open
+from ..words.dims import Dim, is_open, to_index
 from ..words.group import Value, dtype_bytes
 from ..words.sizes import dim_of, product, usual
 from ..words.tvm_types import Buffer, Expr
 from . import argmax
 from .axes import Merged
 from .combiners import identities, is_extremum
-from .loop_nest import Nest
+from .edged_lines import EdgedLines
 
 UNROLL = 4  # accumulators: covers the latency of an add or max (4 cycles, one port)
 FEW_LINES = 8  # lines of outputs that are too few for the cores: their tiles are the tasks then
-EDGE = 16  # outputs at either end of a row that may be computed apart from the vectors between
 SIDE = 4  # vectors of outputs that reduce side by side: the same latency, and 256 bytes of each row
 
 Place = Callable[[Any, Any], "list[Any]"]
 
 
-class ReductionNest(Nest):
+class ReductionNest(EdgedLines):
     """Emits one reduction phase."""
 
     def _width(self) -> int:
@@ -178,10 +176,10 @@ class ReductionNest(Nest):
             self._line_of_outputs(merged, loops, kind)
             return
         line = (loops or self.row)[-1]
-        inside = tirx.all(line >= whole[0], line < whole[1])
+        inside = tirx.all(line >= whole[0], line < to_index(whole[1]))
         with self.k.when(inside):
             known = self.k.bind(line, "y")
-            self.ctx.analyzer.bind(known, Range(*whole))
+            self.ctx.between(known, *whole)
             row = self.row
             if loops:
                 self._line_of_outputs(merged, [*loops[:-1], known], kind)
@@ -189,11 +187,14 @@ class ReductionNest(Nest):
                 self.row = [*row[:-1], known]
                 self._line_of_outputs(merged, loops, kind)
                 self.row = row
-        with self.k.when(tirx.any(line < whole[0], line >= whole[1])):
+        with self.k.when(tirx.any(line < whole[0], line >= to_index(whole[1]))):
             self._line_of_outputs(merged, loops, kind)
 
     def _line_of_outputs(self, merged: Merged, loops: list[Expr], kind: str) -> None:
         first, last = self._inside(merged)
+        if isinstance(merged.inner, Dim):
+            self._open_line(merged, loops, kind, (first, last))
+            return
         vectors, tail = divmod(last - first, self.lanes)
         tiles, single = divmod(vectors, SIDE)
         chains = not usual(tiles)  # equal numbers have equal sums all along the line
@@ -204,80 +205,55 @@ class ReductionNest(Nest):
                     self._across(self._vectors(merged, loops, x + begin), 1, chained=chains)
         done = first
         for count, side in ((tiles, SIDE), (single, 1)):
-            if not (is_open([count]) or count):
+            if not count:
                 continue
             with self.k.loop(count, kind, "j") as j:
                 self.ctx.ranged(j, count)
                 self._across(self._vectors(merged, loops, j * (side * self.lanes) + done), self.lanes, side, chains)
             done += count * side * self.lanes
-        if isinstance(tail, Dim):
-            with self.k.loop(tail, name="x") as x:
-                self.ctx.ranged(x, self.lanes)
-                self._across(self._vectors(merged, loops, x + done), 1, chained=chains)
-        elif tail:
+        if tail:
             # a whole vector that ends there, if there is room: it computes some outputs again. Not in a row of scratch,
             # where the next phase would wait for stores that overlap what it loads.
             width = self.lanes if vectors and all(isinstance(t, Value) for t in self.targets) else tail
             self._across(self._vectors(merged, loops, done + tail - width), width, chained=chains)
 
-    def _whole_lines(self, merged: Merged, loops: list[Expr]) -> tuple[int, int] | None:
-        """The indices of the axis before the last between its edges, if a choice depends on it beside those only."""
-        if merged.count != 1 or not (loops or self.row) or self.ctx.origin is not None:
-            return None
-        lines = merged.outer[-1] if loops else self.phase.shape[len(self.row) - 1]
-        if is_open((lines, merged.inner)) or lines < 4 or not self._chooses(merged, 0, merged.inner, (0, lines)):
-            return None
-        edge = min(EDGE, lines // 4)
-        width = merged.inner
+    def _open_line(self, merged: Merged, loops: list[Expr], kind: str, inside: tuple[Any, Any]) -> None:
+        """As :meth:`_line_of_outputs`, of an open number of outputs, those ``inside`` without choices; the last vector
+        is moved back where there is room."""
+        k, whole, lanes = self.k, to_index(merged.inner), self.lanes
+        first, last = inside
+        begin: Any = 0
+        end = whole
+        if first != 0 or last != merged.inner:
+            begin = k.hold(tirx.min(first, whole), "b")
+            end = k.hold(tirx.max(to_index(last), begin), "e")
+        chains = not usual(merged.inner // (lanes * SIDE))
 
-        def free(first: int, last: int) -> bool:
-            return not self._chooses(merged, 0, width, (first, last))
+        def one_by_one(start: Any, stop: Any) -> None:
+            with k.loop(stop - start, name="x") as x:
+                self.ctx.ranged(x, merged.inner)
+                self._across(self._vectors(merged, loops, x + start), 1, chained=chains)
 
-        first = next((e for e in range(edge + 1) if free(e, lines - edge)), None)
-        if first is None:
-            return None
-        return first, next(lines - e for e in range(edge + 1) if free(first, lines - e))
+        def vectors(start: Any, side: int) -> None:
+            at = k.bind(start, "x")
+            if isinstance(at, tirx.Var):
+                self.ctx.between(at, first, last - side * lanes + 1)
+            self._across(self._vectors(merged, loops, at), lanes, side, chains)
 
-    def _inside(self, merged: Merged) -> tuple[int, int]:
-        """The positions of the last axis between its edges, where no choice depends on them; all, if there are none."""
-        whole = merged.inner
-        if merged.count != 1 or isinstance(whole, Dim) or not self._chooses(merged, 0, whole):
-            return 0, whole
-        edge = min(EDGE, whole // 4)
-        first = next((e for e in range(edge + 1) if not self._chooses(merged, e, whole - edge)), None)
-        if first is None:
-            return 0, whole
-        return first, next(whole - e for e in range(edge + 1) if not self._chooses(merged, first, whole - e))
-
-    def _chooses(self, merged: Merged, first: int, last: int, lines: tuple[int, int] | None = None) -> bool:
-        """True if a choice is left that depends on the position, known to be in [first, last); or, with ``lines``, on
-        the index of the line, known to be among them."""
-        op = self.phase.tensors[0].op
-        position = tirx.Var("x", "int32")
-        self.ctx.analyzer.bind(position, Range(first, last))
-        line = tirx.Var("y", "int32")
-        own = self.row
-        if lines is not None:
-            self.ctx.analyzer.bind(line, Range(*lines))
-        known = len(self.k.guards)
-        with self.k.capture():
-            inliner = self.ctx.inliner(self.sources())
-            inliner.declare(op)
-            outer: list[Any] = [self.ctx.ranged(tirx.Var("o", "int32"), e) for e in merged.outer]
-            if lines is not None and outer:
-                outer[-1] = line
-            elif lines is not None:
-                self.row = [*own[:-1], line]
-            axes = {a.var: i for a, i in zip(op.axis, self.indices(merged.expand(outer, position), None))}
-            for a in op.reduce_axis:
-                axes[a.var] = self.ctx.ranged(tirx.Var("r", "int32"), dim_of(a.dom.extent)) + a.dom.min
-            for source in op.body[0].source:
-                inliner.expression(source, axes)
-        self.row = own
-        found = self.k.guards[known:]
-        del self.k.guards[known:]
-        wanted = position if lines is None else line
-        return any(v.same_as(wanted) for c in found for v in tirx.analysis.undefined_vars(c))
+        if first != 0:
+            one_by_one(0, begin)
+        if last != merged.inner:
+            one_by_one(end, whole)
+        tiles = k.hold(tirx.floordiv(end - begin, lanes * SIDE), "t")
+        with k.loop(tiles, kind, "j") as j:
+            vectors(begin + j * (lanes * SIDE), SIDE)
+        done = k.hold(begin + tiles * (lanes * SIDE), "d")
+        with k.loop(tirx.floordiv(end - done, lanes), kind, "j") as j:
+            vectors(done + j * lanes, 1)
+        with k.when(tirx.all(end - begin >= lanes, tirx.NE(tirx.floormod(end - begin, lanes), 0))):
+            vectors(end - lanes, 1)
+        with k.when(end - begin < lanes):
+            one_by_one(begin, end)
 
     def _vectors(self, merged: Merged, loops: list[Expr], start: Expr) -> Place:
         """The vectors of outputs that lie behind one another from ``start``."""

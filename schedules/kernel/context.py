@@ -21,10 +21,11 @@ from ..math.float16 import Widened, narrowed
 from ..math.wrapping import is_whole
 from ..math.wrapping import number as whole
 from ..operators.te_graph import GroupGraph
-from ..words.dims import Dim, bounds, to_index
+from ..words.dims import Dim, bounds, is_open, to_index
 from ..words.group import Packed, Request, Scratch, Value, dtype_bytes
 from ..words.layout import Layout
 from ..words.sizes import SYMBOLS, product
+from .open_ranges import OpenRanges
 
 LARGEST = 2**31
 SLACK = 64  # bytes behind each constant, so that a last vector may read past its end
@@ -62,6 +63,7 @@ class Context:
             low, high = bounds(dim)
             known = sym.ConstIntBound(int(low), LARGEST - 1 if high >= LARGEST else int(high))
             self.analyzer.update(to_index(dim), known)
+        self.open_ranges: OpenRanges | None = None  # where bounds are open and somebody asked
         self.scalars: list[str | tuple[Value, int]] = []
         self._bases: dict[Value, list[Any]] = {}
         self.origin: list[Any] | None = None  # row and column of the box, in the tensor
@@ -274,7 +276,12 @@ class Context:
         table.update(sources or {})
         rounds = self.request.target.rounds
         names = (self.k.bind, self.k.amend) if bind else (None, None)
-        return Inliner(table, names[0], self.k.guard, self.analyzer.simplify, rounds, names[1])
+        return Inliner(table, names[0], self.k.guard, self._decided, rounds, names[1])
+
+    def _decided(self, condition: Any) -> Any:
+        """A condition without what is known to hold."""
+        found = self.analyzer.simplify(condition)
+        return found if self.open_ranges is None else self.open_ranges.left(found)
 
     def write(self, value: Value, indices: Sequence[Any], element: Any) -> None:
         """Stores one element of an output; lanes past the last channel get zero, or nothing in a plain tensor."""
@@ -304,7 +311,17 @@ class Context:
         """Tells the simplifier that ``0 <= var < extent`` (a number, or a variable, which says nothing)."""
         if isinstance(var, tirx.Var) and isinstance(extent, (int, Dim)):
             self.analyzer.bind(var, Range(0, to_index(extent)))
+            if self.open_ranges is not None:
+                self.open_ranges.note(var, 0, extent - 1)
         return var
+
+    def between(self, var: Any, first: Any, end: Any) -> None:
+        """Tells the simplifier that ``first <= var < end``, numbers or dims."""
+        self.analyzer.bind(var, Range(to_index(first), to_index(end)), allow_override=True)
+        if is_open((first, end)):
+            self.open_ranges = self.open_ranges or OpenRanges()
+        if self.open_ranges is not None:
+            self.open_ranges.note(var, first, end - 1)
 
     def expect_margins(self) -> None:
         """Notes that the kernel writes the margins of its outputs: in its tasks, or before them."""

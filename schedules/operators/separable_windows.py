@@ -84,8 +84,6 @@ def _windows(tensor: te.Tensor) -> _Windows | None:
     reduce = tensor.op.body[0]
     if len(tensor.op.body) > 1 or len(tensor.op.reduce_axis) != 2 or len(tensor.shape) != 4 or len(reduce.source) > 1:
         return None
-    if is_open(map(dim_of, (*tensor.shape, *(a.dom.extent for a in tensor.op.reduce_axis)))):
-        return None
     source, (first, second) = reduce.source[0], tensor.op.reduce_axis
     if not _is_load(source) or not (isinstance(reduce.condition, prim.IntImm) and reduce.condition.value):
         return None

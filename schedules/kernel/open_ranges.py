@@ -1,0 +1,70 @@
+"""Ranges of variables between open bounds, and what follows from them for conditions.
+
+    x from 2 to w + 1, k from 0 to 4        x + k >= 2 holds; x + k - 2 < w is left; x + u < w + 2 + u holds
+
+TVM's analyzer compares with numbers only. A condition that is linear in the variables is least at one end of each
+range, where it is a question about dims, which know their floors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir.prim import expr as prim
+
+from ..words.dims import Open
+from ..words.sizes import dim_of, surely
+from ..words.tvm_types import Expr
+
+
+class OpenRanges:
+    """The least and the greatest value of variables, both numbers or dims."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, tuple[Any, Any, Any]] = {}  # by the variable's address, which it keeps
+
+    def note(self, variable: Any, least: Any, most: Any) -> None:
+        """Keeps that ``variable`` is from ``least`` to ``most``."""
+        self._ends[hash(variable)] = (variable, least, most)
+
+    def left(self, condition: Expr) -> Expr:
+        """``condition`` without the parts that hold for every size and value."""
+        kept = [c for c in _parts(condition) if not self.holds(c)]
+        return tirx.all(*kept) if kept else tirx.const(True, "bool")
+
+    def holds(self, comparison: Expr) -> bool:
+        """True if a comparison holds for every size and value; False also where that isn't seen."""
+        difference = _difference(comparison)
+        if difference is None:
+            return False
+        known = [self._ends[hash(v)] for v in tirx.analysis.undefined_vars(difference) if hash(v) in self._ends]
+        linear = sym.detect_linear_equation(difference, [v for v, _, _ in known])
+        if not len(linear) or not all(isinstance(c, prim.IntImm) for c in linear[:-1]):
+            return False
+        try:
+            least = dim_of(linear[-1])
+        except Open:
+            return False
+        for (_, low, high), factor in zip(known, map(int, linear[:-1])):
+            least = least + factor * (low if factor > 0 else high)
+        return surely(lambda: least >= 0)
+
+
+def _parts(condition: Expr) -> list[Expr]:
+    """What must hold together."""
+    if isinstance(condition, prim.And):
+        return [*_parts(condition.a), *_parts(condition.b)]
+    return [condition]
+
+
+def _difference(comparison: Expr) -> Expr | None:
+    """What is at least zero where the comparison of whole numbers holds; None for anything else."""
+    if not isinstance(comparison, (prim.LT, prim.LE, prim.GT, prim.GE)):
+        return None
+    a, b = comparison.a, comparison.b
+    if not str(a.ty.dtype).startswith("int"):
+        return None
+    if isinstance(comparison, (prim.LT, prim.LE)):
+        a, b = b, a
+    return a - b - 1 if isinstance(comparison, (prim.LT, prim.GT)) else a - b
