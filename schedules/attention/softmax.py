@@ -63,7 +63,9 @@ class SoftmaxRows:
     def __init__(self, ctx: Context, graph: GroupGraph, facts: AttentionFacts, source: Value, lanes: int) -> None:
         self.ctx, self.k, self.graph, self.facts = ctx, ctx.k, graph, facts
         self.source, self.lanes = source, lanes
-        self.vectors, self.rest = divmod(facts.keys, lanes)
+        self.vectors, self.rest = divmod(facts.keys, lanes)  # of an open number the rest may be a number
+        whole = self.vectors * lanes
+        self._whole = to_index(whole) if is_open([whole]) else tirx.IntImm("int32", whole)
 
     def emit(self, row: list[Expr], scores: Buffer, offset: Expr, inverses: Buffer, number: Expr) -> None:
         """``row``: indices of all axes but the last; the row of scores begins at ``offset``, and its inverse sum goes
@@ -85,11 +87,11 @@ class SoftmaxRows:
                 k.store(total, chain * lanes + v, total[chain * lanes + v] + e)
 
         self._over(self.vectors, chains, weight)
-        if open_:
+        if is_open([self.rest]):
             with k.when(to_index(self.rest) > 0):
                 weight(to_index(self.vectors * lanes), tirx.IntImm("int32", 0), tail)
         elif self.rest:
-            weight(tirx.IntImm("int32", self.vectors * lanes), tirx.IntImm("int32", self.vectors % chains), tail)
+            weight(self._whole, tirx.IntImm("int32", 0 if open_ else self.vectors % chains), tail)
         whole = self._folded(total, chains, lambda a, b: a + b)
         k.store(inverses, number, tirx.FloatImm("float32", 1.0) / whole)
 
@@ -121,7 +123,7 @@ class SoftmaxRows:
                 self.ctx.ranged(e, lanes)
                 vector(e + self.vectors * lanes, tirx.IntImm("int32", 0), 1, e)
         elif self.rest:
-            vector(tirx.IntImm("int32", self.vectors * lanes), tirx.IntImm("int32", 0), self.rest)
+            vector(self._whole, tirx.IntImm("int32", 0), self.rest)
         if tail is not None:
             with k.loop(lanes, "vectorized", "v") as v:
                 k.store(largest, v, tirx.Select(largest[v] > tail[v], largest[v], tail[v]))

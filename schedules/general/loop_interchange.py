@@ -20,6 +20,7 @@ from tvm import tirx
 from tvm.ir.prim import expr as prim
 
 from ..emit.register_transpose import Square
+from ..words.dims import is_open, to_index
 from ..words.tvm_types import Expr
 from .axes import Merged
 from .loop_nest import Nest
@@ -87,7 +88,8 @@ def emit_interchanged(nest: Nest, merged: Merged, axis: int) -> None:
         lambda loops: columns(loops[:-2], loops[-2], loops[-1] * nest.lanes, nest.lanes),
     )
     if tail:
-        start = tirx.IntImm("int32", vectors * nest.lanes)
+        whole = vectors * nest.lanes
+        start = to_index(whole) if is_open([whole]) else tirx.IntImm("int32", whole)
         nest._loops(extents, lambda loops: columns(loops[:-1], loops[-1], start, tail))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import tirx
 
 from ..emit.known_gathers import MOST_VECTORS, Written
-from ..words.dims import Dim, is_open
+from ..words.dims import Dim, is_open, to_index
 from ..words.sizes import product, usual
 from ..words.tvm_types import Expr
 from .axes import Merged
@@ -102,13 +102,14 @@ class MapNest(Nest):
         with self.k.loop(columns - vectors * self.lanes, name="e") as e:
             self._element(self.indices([*loops, vectors * self.lanes + e], None))
 
-    def _tail(self, merged: Merged, loops: list[Expr], start: Expr, count: Any) -> None:
+    def _tail(self, merged: Merged, loops: list[Expr], start: Any, count: Any) -> None:
         """The ``count`` last elements of a line: one short vector, or an open number of elements."""
         if isinstance(count, Dim):
             with self.k.loop(count, name="e") as e:
                 self._vector(merged, loops, self.ctx.ranged(e, self.lanes) + start, 1)
         elif count:
-            self._vector(merged, loops, tirx.IntImm("int32", start), count)
+            at = to_index(start) if isinstance(start, Dim) else tirx.IntImm("int32", start)
+            self._vector(merged, loops, at, count)
 
     def _is_written_out(self, merged: Merged, loops: list[Expr]) -> bool:
         """True if reads jump along the line, and lie at places known at compile time once their vector's does."""

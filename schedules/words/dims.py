@@ -438,12 +438,12 @@ def _expression(dim: Dim, dtype: str, own: Mapping[str, Any]) -> Any:
             if atom.kind == "symbol":
                 part = own[atom.text] if atom.text in own else variable(atom.text, dtype)
             else:
-                a, b = (IntImm(dtype, o) if isinstance(o, int) else _expression(o, dtype, own) for o in atom.operands)
-                part = make[atom.kind](a, b)
+                wide = dtype == "int64" or atom.kind == "floor"  # else no length reaches a number that does not fit
+                held = [o for o in atom.operands if wide or isinstance(o, Dim) or abs(o) < 1 << 31]
+                parts = [_expression(o, dtype, own) if isinstance(o, Dim) else IntImm(dtype, o) for o in held]
+                part = make[atom.kind](*parts) if len(parts) == 2 else parts[0]
             term = part if term is None else term * part
-        if term is None:
-            term = IntImm(dtype, factor)
-        elif factor != 1:
-            term = term * IntImm(dtype, factor)
+        if term is None or factor != 1:
+            term = IntImm(dtype, factor) if term is None else term * IntImm(dtype, factor)
         total = term if total is None else total + term
     return total

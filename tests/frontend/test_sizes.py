@@ -53,6 +53,14 @@ def test_a_dim_is_the_same_number_everywhere():
     assert seen > 60
 
 
+def test_what_no_length_reaches_limits_none():
+    """Lengths are counted in 32 bits: a limit that does not fit these, as of every other of 2^31 - 1, is none."""
+    a = Dim.symbol("a")
+    for limit in (2**31, 2**40):
+        assert _evaluated(to_index(minimum(3 * a + 4, limit) // 2), {"a": 7}) == 12
+        assert _evaluated(to_index(maximum(3 * a - 4, -limit)), {"a": 1}) == -1
+
+
 def test_estimates_take_typical_sizes_and_code_does_not():
     with no_symbols():
         n = Dim.symbol("n")
