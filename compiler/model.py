@@ -195,24 +195,28 @@ class Model:
         layout: str | None = None,
         scale: float = 1.0,
         target_scale: float = 1.0,
+        source_type: str | None = None,
+        target_type: str | None = None,
         progress: Callable[[int, int], None] | None = None,
         journal: bool | str | os.PathLike[str] | None = None,
         journal_seconds: float = 10.0,
     ) -> Any:
         """Computes an image of any height from ``source`` into ``target``, and returns that (docs/streams.md).
 
-        Both may be NumPy arrays, memmaps, zarr arrays and their like, or paths of .npy files; dicts of them for several
-        inputs or outputs; a source also an iterator of rows. Without a target the result is a NumPy array. ``layout``
-        (NCHW, NHWC, CHW, HWC, HW) is found by the shape unless it is given. Sources of integers become the network's
-        floats, times ``scale``; outputs are multiplied by ``target_scale``, and rounded where the target has integers.
-        ``progress`` is called with rows that are done, and all. With ``journal`` (True: a file beside the target) a
-        stream that was stopped goes on where it was: call it again with the same source and target.
+        Both may be NumPy arrays, memmaps, zarr arrays and their like, or paths of .npy, .zarr, .tif and .raw files;
+        dicts of them for several inputs or outputs; a source also an iterator of rows. Without a target the result is a
+        NumPy array. ``layout`` (NCHW, NHWC, CHW, HWC, HW) is found by the shape unless it is given. Sources of integers
+        become the network's floats, times ``scale``; outputs are multiplied by ``target_scale``, and rounded where the
+        target has integers. Files that are made have numbers of ``target_type``; plain rows in .raw are of
+        ``source_type``. ``progress`` is called with rows that are done, and all. With ``journal`` (True: a file beside
+        the target) a stream that was stopped goes on where it was: call it again with the same source and target.
         """
         from .stream.run import stream_image
 
         return stream_image(
             self._runs, self._plan("stream"), source, target, threads=threads, layout=layout, scale=scale,
-            target_scale=target_scale, progress=progress, journal=journal, journal_seconds=journal_seconds,
+            target_scale=target_scale, source_type=source_type, target_type=target_type, progress=progress,
+            journal=journal, journal_seconds=journal_seconds,
         )  # fmt: skip
 
     def _plan(self, what: str) -> StreamPlan:

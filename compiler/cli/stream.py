@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ...errors import OutputError, RunError
+from ..stream.suffixes import SUFFIXES
 from . import completers, parameters
 from .arrays import STREAM, split_file
 from .console import StageProgress, emit, emit_json
@@ -21,12 +22,15 @@ TYPES = ("float32", "uint8", "uint16")
 
 @verb(
     groups={
-        "Inputs and outputs": ("inputs", "outputs", "layout", "kind", "scale", "target_scale", "journal"),
+        "Inputs and outputs": (
+            "inputs", "outputs", "layout", "kind", "target_kind", "scale", "target_scale", "journal",
+        ),
         "How": ("threads",),
     },
     examples=[
         ("halotile build model.onnx --shape x=1,3,h,4000 --stream -o out", "A library that streams:"),
         ("halotile stream out -i large.npy -o larger.npy", "From file to file, in little memory:"),
+        ("halotile stream out -i slide.tif -o larger.zarr --scale 1/255", "From a TIFF into a zarr array:"),
         ("halotile stream out -i large.npy -o larger.npy --journal", "Stopped or killed, it goes on where it was:"),
         ("scan | halotile stream out -i - -o - --type uint8 --scale 1/255 | show", "Plain rows in, plain rows out:"),
     ],
@@ -34,27 +38,30 @@ TYPES = ("float32", "uint8", "uint16")
 @parameters.directory_argument()
 @click.option(
     "-i", "--input", "inputs", multiple=True, required=True, metavar="NAME=FILE",
-    shell_complete=completers.tensors("inputs", ".npy"),
-    help="An input as .npy; - is standard input: plain rows, each pixel with all of its channels.",
+    shell_complete=completers.tensors("inputs", *SUFFIXES),
+    help="An input as .npy, .zarr, .tif or .raw (plain rows, each pixel with all channels); - is standard input.",
 )  # fmt: skip
 @click.option(
     "-o", "--output", "outputs", multiple=True, required=True, metavar="NAME=FILE",
-    shell_complete=completers.tensors("outputs", ".npy"),
-    help="Where an output goes, as .npy; - is standard output: plain rows of float32.",
+    shell_complete=completers.tensors("outputs", *SUFFIXES),
+    help="Where an output goes, as .npy, .zarr, .tif or .raw; - is standard output, plain rows.",
 )  # fmt: skip
 @click.option(
     "--layout", type=click.Choice(["NCHW", "NHWC", "CHW", "HWC", "HW"]),
     help="Of the files that are read.  [default: by their shape]",
 )  # fmt: skip
-@click.option("--type", "kind", type=click.Choice(TYPES), default="float32", help="Of plain rows on standard input.")
+@click.option("--type", "kind", type=click.Choice(TYPES), default="float32", help="Of plain rows.")
+@click.option(
+    "--target-type", "target_kind", type=click.Choice(TYPES), help="Of what is written.  [default: the network's own]"
+)
 @click.option("--scale", default="1", metavar="NUMBER", help="Multiply inputs, such as 1/255 for pixels in bytes.")
 @click.option("--target-scale", default="1", metavar="NUMBER", help="Multiply outputs.")
 @click.option("--journal", is_flag=True, help="Keep a journal beside the output, to go on from when stopped.")
 @parameters.threads_option
 @parameters.json_option
 def stream(
-    directory: str, inputs: Any, outputs: Any, layout: str | None, kind: str, scale: str, target_scale: str,
-    journal: bool, threads: int | None, as_json: bool,
+    directory: str, inputs: Any, outputs: Any, layout: str | None, kind: str, target_kind: str | None, scale: str,
+    target_scale: str, journal: bool, threads: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compute an image of any height with the library in DIR, which was built with --stream.
 
@@ -71,9 +78,10 @@ def stream(
         if STREAM in targets.values() and as_json:
             raise click.UsageError("--json and an output on standard output would come out mixed; choose one")
         if STREAM in (*sources.values(), *targets.values()):
-            rows = _plain_rows(model, sources, targets, kind, **numbers)
+            rows = _plain_rows(model, sources, targets, kind, target_kind or "float32", **numbers)
         else:
-            rows = _files(model, sources, targets, layout, journal, as_json, **numbers)
+            kinds = {"source_type": kind, "target_type": target_kind}
+            rows = _files(model, sources, targets, layout, journal, as_json, **numbers, **kinds)
         if as_json:
             emit_json({"rows": rows, "outputs": targets, "arena_bytes": model.arena_bytes()})
             return
@@ -99,11 +107,12 @@ def _number(text: str, option: str) -> float:
 
 def _files(
     model: Any, sources: dict[str, str], targets: dict[str, str], layout: str | None, journal: bool, quiet: bool,
-    **numbers: float,
+    **options: Any,
 ) -> int:  # fmt: skip
+    from ..stream.paths import suffix_of
+
     for path in (*sources.values(), *targets.values()):
-        if Path(path).suffix != ".npy":
-            raise RunError(f"{path!r} is no .npy file; streams read and write these, and plain rows through -")
+        suffix_of(path)
     for path in targets.values():
         if not Path(path).parent.is_dir():
             raise OutputError(f"{path!r} can't be written: the folder {str(Path(path).parent)!r} does not exist")
@@ -120,14 +129,15 @@ def _files(
     with StageProgress(quiet=quiet) as progress:
         model.stream(
             {name: Path(path) for name, path in sources.items()}, {name: Path(path) for name, path in targets.items()},
-            layout=layout, progress=count, journal=journal or None, **numbers,
+            layout=layout, progress=count, journal=journal or None, **options,
         )  # fmt: skip
     return total
 
 
 def _plain_rows(
-    model: Any, sources: dict[str, str], targets: dict[str, str], kind: str, scale: float, target_scale: float
-) -> int:
+    model: Any, sources: dict[str, str], targets: dict[str, str], kind: str, target_kind: str, scale: float,
+    target_scale: float,
+) -> int:  # fmt: skip
     """From standard input to standard output, both plain rows of (width, channels)."""
     import numpy as np
 
@@ -142,9 +152,9 @@ def _plain_rows(
             total += len(rows)
             image = rows.transpose(2, 0, 1)[None].astype(np.float32)
             run.push(image * np.float32(scale) if scale != 1 else image)
-            _write_rows(run.pull(), target_scale)
+            _write_rows(run.pull(), target_scale, target_kind)
         run.finish()
-        _write_rows(run.pull(), target_scale)
+        _write_rows(run.pull(), target_scale, target_kind)
     return total
 
 
@@ -158,11 +168,13 @@ def _read_rows(width: int, channels: int, dtype: Any) -> Iterator[Any]:
         yield np.frombuffer(data, dtype).reshape(-1, width, channels)
 
 
-def _write_rows(rows: Any, scale: float) -> None:
+def _write_rows(rows: Any, scale: float, kind: str) -> None:
     import numpy as np
 
     plain = rows[0].transpose(1, 2, 0) if rows.ndim == 4 else rows
     plain = plain * np.float32(scale) if scale != 1 else plain
+    if kind != "float32":
+        plain = np.clip(np.rint(plain), 0, np.iinfo(kind).max).astype(kind)
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.buffer.write(np.ascontiguousarray(plain).tobytes())
         sys.stdout.buffer.flush()

@@ -11,10 +11,12 @@ import numpy as np
 
 from ...errors import RunError
 from ..guard import carried
-from .datasets import as_array
+from .bands import ReadBands, WriteBands, chunk_rows
+from .datasets import Raster, as_array
 from .journal import Journal
 from .machine import Stream
-from .views import NpyFile, View
+from .paths import created, is_path, opened, suffix_of
+from .views import View
 from .words import Port, StreamPlan
 
 if TYPE_CHECKING:
@@ -33,12 +35,15 @@ def stream_image(
     layout: str | None = None,
     scale: float = 1.0,
     target_scale: float = 1.0,
+    source_type: str | None = None,
+    target_type: str | None = None,
     progress: Progress | None = None,
     journal: bool | str | os.PathLike[str] | None = None,
     journal_seconds: float = 10.0,
 ) -> Any:
     """Computes the outputs for ``source`` into ``target``, which is what is returned (:meth:`..model.Model.stream`)."""
     run = _Run(loaded, plan, threads, layout, scale, target_scale, carried(progress))
+    run.source_type, run.target_type = source_type, target_type
     return run.all(source, target, journal, journal_seconds)
 
 
@@ -51,7 +56,9 @@ class _Run:
         self.scale, self.target_scale, self.progress = scale, target_scale, progress
         self.specs = {s.name: s for s in (*loaded.inputs, *loaded.outputs)}
         self.written = {p.name: 0 for p in plan.outputs}
-        self.files: list[NpyFile] = []
+        self.source_type: str | None = None
+        self.target_type: str | None = None
+        self.files: list[Any] = []
 
     def all(self, source: Any, target: Any, journal: Any, seconds: float) -> Any:
         names = [p.name for p in self.plan.inputs]
@@ -73,24 +80,51 @@ class _Run:
             return self._read(streamed, target, given, journal, seconds)
         finally:
             for file in self.files:
-                file.close()
+                if hasattr(file, "close"):
+                    file.close()
 
-    def _view(self, port: Port, array: Any, scale: float) -> View:
+    def _view(self, port: Port, array: Any, scale: float, layout: str | None) -> View:
         spec = self.specs[port.name]
-        if isinstance(array, (str, os.PathLike)):
-            array = NpyFile(Path(array))
-            self.files.append(array)
         array = as_array(array)
         array = array if hasattr(array, "shape") and hasattr(array, "dtype") else np.asarray(array)
-        return View(port.name, array, spec.shape, port.axis, np.dtype(spec.dtype), self.layout, scale)
+        return View(port.name, array, spec.shape, port.axis, np.dtype(spec.dtype), layout, scale)
+
+    def _source(self, port: Port, array: Any) -> View:
+        if is_path(array):
+            spec = self.specs[port.name]
+            array = opened(array, port.name, spec.shape, port.axis, self.source_type or spec.dtype)
+            self.files.append(array)
+        view = self._view(port, array, self.scale, self.layout)
+        axis = view.layout.index("R")
+        if chunk_rows(view.array, axis) > 1:
+            view.array = ReadBands(view.array, axis)
+        return view
+
+    def _target(self, port: Port, array: Any, shape: tuple[int, ...], journal: Any) -> View:
+        """Where an output goes: an array, or a file, which is made in a layout of its own."""
+        layout = self.layout
+        if is_path(array):
+            kind = np.dtype(self.target_type or self.specs[port.name].dtype)
+            again = bool(journal) and Path(array).exists() and _beside(journal, array).exists()
+            array, layout = created(array, port.name, shape, port.axis, kind, again=again), None
+            self.files.append(array)
+        view = self._view(port, array, self.target_scale, layout)
+        axis = view.layout.index("R")
+        if chunk_rows(view.array, axis) > 1:
+            view.array = WriteBands(view.array, axis)
+        return view
 
     # ------------------------------------------------------------------ arrays
 
     def _read(
         self, sources: Mapping[str, Any], target: Any, still: Mapping[str, Any], journal: Any, seconds: float
     ) -> Any:
-        views = {p.name: self._view(p, sources[p.name], self.scale) for p in self.plan.inputs}
+        views = {p.name: self._source(p, sources[p.name]) for p in self.plan.inputs}
         rows = self._height(views)
+        read = {os.path.realpath(s) for s in sources.values() if is_path(s)}
+        for place in self._named(target).values():
+            if is_path(place) and os.path.realpath(place) in read:
+                raise RunError(f"{place} is read to the end, and can't be written: give the target another name")
         targets, kept = self._targets(target, rows, journal)
         book = self._journal(journal, seconds, target, views, targets, still)
         before = book.read() if book is not None and kept else None
@@ -105,8 +139,8 @@ class _Run:
             before = None
             numbers = {**stream.used(), **stream.gathered()}
         still_ones = stream.still() if self.plan.still else {}
+        _flush(targets, bands_only=book is None)
         if book is not None:
-            _flush(targets)
             book.remove()
         return self._result(target, targets, still_ones)
 
@@ -153,17 +187,15 @@ class _Run:
         """Where every output goes, and whether what is there may be a part of it."""
         ports, given = self.plan.outputs, self._named(target)
         found, kept = {}, target is not None
+        for name in self.plan.still:
+            if is_path(given.get(name)) and suffix_of(given[name]) != ".npy":
+                raise RunError(f"output '{name}' has no rows: give the path of a .npy file")
         for port in ports:
             spec, array = self.specs[port.name], given.get(port.name)
             shape = tuple(port.height.at(rows) if a == port.axis else n for a, n in enumerate(spec.shape))
             if array is None:
                 array, kept = np.empty(shape, spec.dtype), False
-            if isinstance(array, (str, os.PathLike)):
-                path = Path(array)
-                again = bool(journal) and path.exists() and _beside(journal, array).exists()
-                array = NpyFile(path, shape, np.dtype(spec.dtype), again=again)
-                self.files.append(array)
-            view = self._view(port, array, self.target_scale)
+            view = self._target(port, array, shape, journal)
             if view.rows != port.height.at(rows):
                 raise RunError(f"output '{port.name}' has {port.height.at(rows)} rows, and its target {view.rows}")
             found[port.name] = view
@@ -187,6 +219,8 @@ class _Run:
     ) -> Journal | None:  # fmt: skip
         if not journal:
             return None
+        if any(isinstance(v.array, Raster) for v in targets.values()):
+            raise RunError("rows of a rasterio dataset wait in memory, unseen by a journal: give the path of a .tif")
         recorded = self.loaded.recorded
         about = {
             "library": None if recorded is None else recorded.sha256,
@@ -206,7 +240,7 @@ class _Run:
         given = self._named(target)
         for name, array in still.items():
             place = given.get(name)
-            if isinstance(place, (str, os.PathLike)):
+            if place is not None and is_path(place):
                 with open(place, "wb") as file:
                     np.save(file, array)
             elif place is not None:
@@ -223,14 +257,14 @@ class _Run:
         stream = Stream(self.loaded, self.plan, still, self.threads)
         parts: dict[str, list[np.ndarray]] = {p.name: [] for p in self.plan.outputs}
         given = target if isinstance(target, Mapping) else {self.plan.outputs[0].name: target}
-        files = [a for a in given.values() if isinstance(a, (str, os.PathLike))]
+        files = [a for a in given.values() if is_path(a)]
         if files:
             raise RunError(f"rows of an iterator end somewhere, so that {files[0]} can't be made: give a target array")
         wanted = [p for p in self.plan.outputs if given.get(p.name) is not None]
-        views = {p.name: self._view(p, given[p.name], self.target_scale) for p in wanted}
+        views = {p.name: self._target(p, given[p.name], (), None) for p in wanted}
         done = 0
         for rows in source:
-            view = self._view(port, rows, self.scale)
+            view = self._view(port, rows, self.scale, self.layout)
             stream.push({port.name: view.read(0, view.rows)})
             done += view.rows
             self._take(stream, views, parts)
@@ -238,6 +272,7 @@ class _Run:
                 self.progress(done, done)
         stream.finish()
         self._take(stream, views, parts)
+        _flush(views, bands_only=True)
         arrays = {p.name: np.concatenate(parts[p.name], p.axis) for p in self.plan.outputs if p.name not in views}
         if target is not None and not isinstance(target, Mapping):
             return target
@@ -257,13 +292,15 @@ class _Run:
 
 def _is_iterator(source: Any) -> bool:
     """Whether rows come one after the other: what has no shape, is no path, and can be iterated."""
-    return not hasattr(source, "shape") and not isinstance(source, (str, os.PathLike, list, tuple)) and hasattr(
+    return not (hasattr(source, "shape") or is_path(source) or isinstance(source, (list, tuple))) and hasattr(
         source, "__iter__"
     )
 
 
-def _flush(targets: Mapping[str, View]) -> None:
+def _flush(targets: Mapping[str, View], *, bands_only: bool = False) -> None:
     for view in targets.values():
+        if bands_only and not isinstance(view.array, WriteBands):
+            continue
         flush = getattr(view.array, "flush", None)
         if callable(flush):
             flush()
@@ -273,7 +310,7 @@ def _beside(journal: Any, target: Any) -> Path:
     """The journal's file: as it is called, or beside a target that is a file."""
     if not isinstance(journal, bool):
         return Path(journal)
-    name = target if isinstance(target, (str, os.PathLike)) else getattr(target, "filename", None)
+    name = target if is_path(target) else getattr(target, "filename", None)
     if name is None:
         raise RunError("the target is no file that a journal could lie beside: say where, journal='stream.journal'")
     return Path(f"{os.fspath(name)}.journal")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,68 +96,3 @@ def _planes(one: np.ndarray, other: np.ndarray) -> tuple[list[np.ndarray], list[
         return [one], [other]
     places = list(np.ndindex(one.shape[:2]))
     return [one[p] for p in places], [other[p] for p in places]
-
-
-class NpyFile:
-    """A .npy file of which rows are read and written, none of which stays in memory as those of a memmap would."""
-
-    def __init__(
-        self, path: Path, shape: tuple[int, ...] | None = None, dtype: Any = None, *, again: bool = False
-    ) -> None:
-        """With ``shape`` and ``dtype`` a new file, or with ``again`` the one that is there."""
-        self.path = path
-        if shape is not None and not again:
-            with open(path, "wb") as file:
-                kind = np.lib.format.dtype_to_descr(np.dtype(dtype))
-                header = {"descr": kind, "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_2_0(file, header)
-                file.truncate(file.tell() + int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
-        try:
-            self._file = open(path, "r+b" if shape is not None else "rb")
-            version = np.lib.format.read_magic(self._file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            self.shape, fortran, self.dtype = read(self._file)
-        except (ValueError, EOFError) as error:
-            raise RunError(f"{path} is no .npy file: {error}") from None
-        if fortran:
-            raise RunError(f"{path} is in the order of Fortran, so that its rows are not together; save it in C's")
-        self._start = self._file.tell()
-
-    def _runs(self, slices: tuple[slice, ...]) -> tuple[list[int], tuple[int, ...], list[tuple[int, int]]]:
-        """Of a slice the offsets of what lies together, its shape, and the spans."""
-        spans = [s.indices(n)[:2] for s, n in zip(slices, self.shape)]
-        cut = max((a for a, (s, n) in enumerate(zip(spans, self.shape)) if s != (0, n)), default=0)
-        strides = [int(np.prod(self.shape[a + 1 :], dtype=np.int64)) for a in range(len(self.shape))]
-        outer = np.zeros(1, np.int64)
-        for a in range(cut):
-            outer = (outer[:, None] + np.arange(*spans[a]) * strides[a]).reshape(-1)
-        offsets = (outer + spans[cut][0] * strides[cut]) * self.dtype.itemsize + self._start
-        return offsets.tolist(), tuple(b - a for a, b in spans), spans[cut:]
-
-    def __getitem__(self, slices: tuple[slice, ...]) -> np.ndarray:
-        offsets, shape, _ = self._runs(slices)
-        out = np.empty(shape, self.dtype)
-        flat = out.data.cast("B")
-        size = len(flat) // len(offsets)
-        for i, offset in enumerate(offsets):
-            if os.preadv(self._file.fileno(), [flat[i * size : (i + 1) * size]], offset) != size:
-                raise RunError(f"{self.path} ends before its rows do")
-        return out
-
-    def __setitem__(self, slices: tuple[slice, ...], rows: np.ndarray) -> None:
-        offsets, _, _ = self._runs(slices)
-        flat = np.ascontiguousarray(rows, self.dtype).data.cast("B")
-        size = len(flat) // len(offsets)
-        for i, offset in enumerate(offsets):
-            part = flat[i * size : (i + 1) * size]
-            while len(part):
-                done = os.pwrite(self._file.fileno(), part, offset)
-                part, offset = part[done:], offset + done
-
-    def flush(self) -> None:
-        """Waits until what was written is on the disk."""
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Harmless when repeated."""
-        self._file.close()

@@ -58,7 +58,8 @@ def test_plain_rows_go_through_pipes(place):
     assert done.returncode == 1 and b"ends within a row" in done.stderr
 
 
-def test_it_goes_on_after_a_kill(place, tmp_path):
+@pytest.mark.parametrize("name", ["y.npy", "y.tif"])
+def test_it_goes_on_after_a_kill(place, tmp_path, name):
     """The process is killed while it waits between two steps, with a journal that is on disk."""
     code = (
         "import halotile, sys, time\n"
@@ -69,26 +70,44 @@ def test_it_goes_on_after_a_kill(place, tmp_path):
         "with halotile.load(sys.argv[1]) as model:\n"
         "    model.stream(sys.argv[2], sys.argv[3], scale=1 / 255, journal=True, journal_seconds=0, progress=wait)\n"
     )
-    files = [str(place / "out"), str(place / "x.npy"), str(tmp_path / "y.npy")]
+    files = [str(place / "out"), str(place / "x.npy"), str(tmp_path / name)]
+    with load(place / "out") as model:
+        model.stream(place / "x.npy", place / name, scale=1 / 255)
     process = subprocess.Popen([sys.executable, "-c", code, *files], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "40\n"
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert (tmp_path / "y.npy.journal").exists()
-    before = (place / "y.npy").read_bytes()
-    assert (tmp_path / "y.npy").read_bytes() != before
+    assert (tmp_path / f"{name}.journal").exists()
+    before = (place / name).read_bytes()
+    assert (tmp_path / name).read_bytes() != before
     asked = "-i", files[1], "-o", files[2], "--scale", "1/255", "--journal", "--json"
     done = halotile("stream", files[0], *asked, cwd=tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout)["rows"] == HEIGHT, done.stderr
-    assert (tmp_path / "y.npy").read_bytes() == before
-    assert os.listdir(tmp_path) == ["y.npy"]
+    assert (tmp_path / name).read_bytes() == before
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_bytes_go_into_a_picture(place, tmp_path):
+    """The same from a file, and through pipes, in plain rows of bytes."""
+    x, out = np.load(place / "x.npy"), place / "out"
+    (tmp_path / "x.raw").write_bytes(x.tobytes())
+    kinds = "--type", "uint8", "--scale", "1/255", "--target-scale", "255", "--target-type", "uint8"
+    for name in ("y.raw", "y.tif"):
+        done = halotile("stream", out, "-i", "x.raw", "-o", name, *kinds, cwd=tmp_path)
+        assert done.returncode == 0 and done.stdout == f"{name}\n", done.stderr
+    rows = (tmp_path / "y.raw").read_bytes()
+    assert (tmp_path / "y.tif").read_bytes().endswith(rows)
+    y = np.clip(np.rint(np.load(place / "y.npy")[0].transpose(1, 2, 0) * np.float32(255)), 0, 255).astype(np.uint8)
+    assert rows == y.tobytes()
+    command = [sys.executable, "-m", "halotile.compiler.cli", "stream", str(out), "-i", "-", "-o", "-", *kinds]
+    assert subprocess.run(command, input=x.tobytes(), capture_output=True, check=True).stdout == rows
 
 
 @pytest.mark.parametrize(
     "arguments, words",
     [
         (["-i", "x.npy", "-o", "no/y.npy"], "does not exist"),
-        (["-i", "x.png", "-o", "y.npy"], "no .npy file"),
+        (["-i", "x.png", "-o", "y.npy"], "none of the files"),
         (["-i", "m.npy", "-o", "y.npy"], "does not fit"),
         (["-i", "-", "-o", "y.npy"], "-i - -o -"),
     ],
