@@ -87,6 +87,8 @@ class _Staged:
 
     def build(self) -> Kernel:
         prefix = self.plan.prefix
+        for table in self.plan.tables:
+            self._phase(table, [], parallel=False)
         if self.request.box is None:
             self.ctx.expect_margins()
         if prefix and len(self.plan.phases) > 1 and not self._few_rows(prefix) and not self._shares_images():

@@ -22,7 +22,7 @@ from tvm.ir import Call
 from ..emit.inline import Inliner, children, key
 from ..operators.separable_windows import folded, separated
 from ..operators.te_graph import GroupGraph
-from ..operators.te_stages import COSTLY, STORED, is_costly, is_reduce
+from ..operators.te_stages import COSTLY, STORED, TABLE, is_costly, is_reduce
 from ..words.group import Value, dtype_bytes
 from ..words.sizes import dim_of, product, usual
 from ..words.tvm_types import Expr
@@ -47,10 +47,12 @@ class Phase:
 
 @dataclass(frozen=True)
 class Plan:
-    """The phases of a kernel, in order; the first ``prefix`` axes of all of them are the same."""
+    """The phases of a kernel, in order; the first ``prefix`` axes of all of them are the same. ``tables`` are computed
+    before."""
 
     phases: tuple[Phase, ...]
     prefix: int
+    tables: tuple[Phase, ...] = ()
 
     @property
     def stored(self) -> dict[Any, tuple[int, int]]:
@@ -130,9 +132,9 @@ def _places(reader: te.Tensor) -> list[tuple[te.Tensor, list[Any]]]:
     reads: dict[Any, tuple[te.Tensor, list[Any]]] = {}
 
     def visit(expr: Expr) -> None:
-        if isinstance(expr, Call) and getattr(expr.op, "name", "") == "te.tensor_load":
+        if _is_load(expr):
             tensor, places = reads.setdefault(key(expr.args[0]), (expr.args[0], []))
-            if not any(all(map(tvm_ffi.structural_equal, expr.args[1:], p)) for p in places):
+            if not any(all(map(_alike, expr.args[1:], p)) for p in places):
                 places.append(list(expr.args[1:]))
         for part in expr.args if isinstance(expr, Call) else children(expr):
             visit(part)
@@ -140,6 +142,17 @@ def _places(reader: te.Tensor) -> list[tuple[te.Tensor, list[Any]]]:
     for body in reader.op.body:
         visit(body)
     return list(reads.values())
+
+
+def _is_load(expr: Expr) -> bool:
+    return isinstance(expr, Call) and getattr(expr.op, "name", "") == "te.tensor_load"
+
+
+def _alike(a: Expr, b: Expr) -> bool:
+    """True if two indices are the same expression. TVM compares no stages, of which tables are read at such."""
+    if not (_is_load(a) and _is_load(b)):
+        return not (_is_load(a) or _is_load(b)) and tvm_ffi.structural_equal(a, b)
+    return key(a.args[0]) == key(b.args[0]) and all(map(_alike, a.args[1:], b.args[1:]))
 
 
 def _planned(
@@ -158,6 +171,7 @@ def _planned(
 
     readers = _readers(stages, set(named))
     phases: list[Phase] = []
+    tables: list[Phase] = []
     seen_reduce: set[Any] = set()
     for tensor in stages:
         if is_reduce(tensor):
@@ -173,6 +187,8 @@ def _planned(
             phases.append(Phase(tensors, values, True))
         elif key(tensor) in named:
             continue
+        elif TABLE in tensor.op.attrs:
+            tables += [Phase((tensor,), (None,), False)] if separable else []
         elif STORED in tensor.op.attrs or key(tensor) in shared:
             phases.append(Phase((tensor,), (None,), False))
         elif len(readers.get(key(tensor), ())) > 1 and is_costly(tensor):
@@ -185,7 +201,7 @@ def _planned(
     for values_ in maps.values():
         phases.append(Phase(tuple(graph.tensors[v] for v in values_), tuple(values_), False))
     del by_key
-    return Plan(tuple(phases), _prefix(graph, phases, {key(graph.tensors[v]) for v in blocked}))
+    return Plan(tuple(phases), _prefix(graph, phases, {key(graph.tensors[v]) for v in blocked}), tuple(tables))
 
 
 def _readers(stages: list[te.Tensor], outputs: set[Any]) -> dict[Any, set[Any]]:

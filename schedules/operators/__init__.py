@@ -21,6 +21,7 @@ from . import (  # noqa: F401
     pool,
     recurrent,
     resize,
+    resize_ratio,
     roi_align,
     sampling,
     scan,

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tvm import te, tirx, topi
+from tvm import te, tirx
 
 from ..instructions.opaque_numbers import fence
-from ..words.sizes import dim_of, surely
 from ..words.tvm_types import Expr
 from .common import dtype_of, shape_of
-from .registry import define, override
+from .registry import define
 
 UNROLLED = 8  # taps up to this many are one expression (inlined by consumers), more are a reduction
 
@@ -98,17 +97,3 @@ def _truncated(value: Any, dtype: str) -> Any:
     below = tirx.const(float(np.nextafter(np.float32(most), np.float32(0))), "float32")
     held = tirx.min(value, below).astype(dtype)
     return tirx.Select(value > below, tirx.const(np.iinfo(dtype).max, dtype), held)
-
-
-@override("relax.image.resize2d")
-def resize2d(call: Expr, x: te.Tensor, _size: Expr) -> te.Tensor:
-    """TVM's, where one row or column is made: aligned corners have no other to align with, and it is the first."""
-    size, attrs = list(call.args[1].values), call.attrs
-    places = {"NCHW": 2, "NHWC": 1}[str(attrs.layout)]
-    shape = [*x.shape[:places], *size, *x.shape[places + 2 :]]
-    if str(attrs.coordinate_transformation_mode) == "align_corners":
-        size = [d if surely(lambda d=d: dim_of(d) > 1) else tirx.max(d, tirx.const(2, d.ty.dtype)) for d in size]  # type: ignore[misc]
-    return topi.image.resize2d(
-        x, attrs.roi, size, attrs.layout, attrs.method, attrs.coordinate_transformation_mode, attrs.rounding_method,
-        attrs.cubic_alpha, attrs.cubic_exclude, attrs.extrapolation_value, output_shape=shape,
-    )  # fmt: skip

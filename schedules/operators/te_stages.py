@@ -10,6 +10,7 @@ from ..words.tvm_types import Expr
 COSTLY = {"exp", "log", "sqrt", "rsqrt", "pow", "tanh", "erf", "sigmoid", "sin", "cos", "if_then_else"}
 COSTLY |= {"call_pure_extern"}  # of the C library's, or their plain forms
 STORED = "halotile.stored"  # attribute of a TE stage that is a phase of its own, as its few elements are read often
+TABLE = "halotile.table"  # attribute of a TE stage of few elements that does not depend on data: stored ahead of all
 EXTREME = "halotile.extreme"  # attribute of a TE stage that finds positions of extremes: which of equals, which extreme
 FIRST, LAST, LARGEST, SMALLEST = "first", "last", "largest", "smallest"
 
