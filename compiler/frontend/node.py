@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
+from tvm.ir import Op
 from tvm.tirx import IntImm
 from tvm_ffi import structural_equal
 
@@ -19,9 +20,15 @@ from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import SYMBOLS, dim_of
 from ...schedules.words.tvm_types import Expr
 from .ahead import LARGEST, computed, is_known, recipe
+from .implied import broadcast
 from .origins import Writer
 from .value import Recipe, Value, unknown
 
+_ELEMENTWISE = frozenset(
+    Op.get(f"relax.{name}")
+    for name in "add subtract multiply divide power maximum minimum mod floor_mod floor_divide where equal not_equal "
+    "less less_equal greater greater_equal logical_and logical_or logical_xor".split()
+)
 MOST = 1 << 31  # elements of a tensor: kernels count in 32 bits
 SMALL = 1 << 16  # elements up to which a broadcast constant is stored broadcast
 
@@ -120,7 +127,7 @@ class Node:
         forms are equal where that follows from what is known of the symbols."""
         if SYMBOLS.get():
             expr = self.builder.normalize(expr)
-            if isinstance(expr, relax.Call) and (ty := _in_one_form(expr.ty)) is not None:
+            if isinstance(expr, relax.Call) and (ty := _broadcast_type(expr) or _in_one_form(expr.ty)) is not None:
                 expr = relax.Call(expr.op, expr.args, expr.attrs, ret_ty=ty)
         return self.builder.emit(expr)
 
@@ -256,6 +263,18 @@ class Node:
             return function(*operands)
         wide = [None if o is None else (self.cast(o, "float32") if o.dtype == dtype else o) for o in operands]
         return self.cast(function(*wide), dtype)
+
+
+def _broadcast_type(call: relax.Call) -> Any:
+    """The type of an elementwise call whose operands go together only by what runs must satisfy, which is learned;
+    None where Relax tells the shape."""
+    if call.op not in _ELEMENTWISE or not isinstance(call.ty, relax.TensorType):
+        return None
+    shapes = [a.ty.shape for a in call.args]
+    if isinstance(call.ty.shape, relax.ShapeExpr) or not all(isinstance(s, relax.ShapeExpr) for s in shapes):
+        return None
+    shape = broadcast(*(tuple(map(dim_of, s.values)) for s in shapes))
+    return relax.TensorType([to_relax(d) for d in shape], str(call.ty.dtype.dtype))
 
 
 def _in_one_form(ty: Any) -> Any:

@@ -6,6 +6,7 @@ and nothing is allocated: regions are arithmetic on the ends of boxes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +26,8 @@ from ...schedules.words.group import Node, Value
 from ...schedules.words.sizes import dim_of, value_of
 from ..positions import POSITIONS
 from .flows import flows
+
+MOST_POSITIONS = 1 << 22  # of a table that is looked at: those of an axis, not those of all pixels of a large image
 
 _MATTERS: dict[str, Rule] = {"halotile.conv_transpose": partial(conv_transpose, reads=taps_that_count)}
 
@@ -141,8 +144,8 @@ class Sample:
             rule = POSITIONS.get(node.operator)
             if rule is None or len(node.results) != 1:
                 continue
-            values = [self.at(v).constant for v in node.inputs]
-            if all(v is not None for v in values) and len(self.at(node.results[0]).shape) <= 1:
+            values, made = [self.at(v).constant for v in node.inputs], self.at(node.results[0]).shape
+            if all(v is not None for v in values) and len(made) <= 1 and math.prod(made) <= MOST_POSITIONS:
                 found = rule(*values) if values else rule(*(integer(n) for n in map(self._leaf, node.operands)))
                 self._values[node.results[0]] = replace(self.at(node.results[0]), constant=np.asarray(found))
 

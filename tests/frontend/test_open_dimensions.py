@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import onnx
 import pytest
@@ -63,6 +64,39 @@ def test_names_that_stand_beside_each_other_are_one() -> None:
     x, z = g.input("x", ("a", 3)), g.input("z", ("b", 3))
     _, notes, shapes = operators(finished(g, g("Add", x, z)))
     assert shapes == ["a, 3"] and any("'b' is taken to be a, beside which it stands; fix" in n for n in notes)
+
+
+@pytest.mark.parametrize(
+    ("operator", "names", "shapes", "attributes", "expected"),
+    [
+        ("Pow", ["a n", "c m"], [], {}, "a, n"),
+        ("Where", ["a n", "a n", "m"], [], {}, "a, n"),
+        ("Gemm", ["a k", "l m", "o"], [], {}, "a, m"),
+        ("PRelu", ["a n k", "l"], [], {}, "a, n, k"),
+        ("Einsum", ["a n k", "c m l"], [], {"equation": "ank,amk->anm"}, "a, n, m"),
+        ("InstanceNormalization", ["a c h"], [(6,), (6,)], {}, "a, 6, h"),
+        ("ConvTranspose", ["a c h"], [(6, 4, 3)], {"strides": [3]}, "a, 4, 3*h"),
+        ("DepthToSpace", ["a c h w"], [], {"blocksize": 2}, "a, (c // 4), 2*h, 2*w"),
+        ("GridSample", ["a 3 h w", "c p q r"], [], {}, "a, 3, p, q"),
+    ],
+)
+def test_what_operands_must_agree_in_is_learned(
+    operator: str, names: list[str], shapes: list[tuple[int, ...]], attributes: dict[str, Any], expected: str
+) -> None:
+    """The names that are given differ; where weights have a number, it is that."""
+    g = Raw(17)
+    dims = [[int(d) if d.isdigit() else d for d in n.split()] for n in names]
+    operands = [g.input(f"x{k}", tuple(d), TensorProto.BOOL if operator == "Where" and not k else TensorProto.FLOAT)
+                for k, d in enumerate(dims)]  # fmt: skip
+    _, _, found = operators(finished(g, g(operator, *operands, *(g.weight(*s) for s in shapes), **attributes)))
+    assert found == [expected]
+
+
+def test_pieces_of_an_open_axis_make_it_up() -> None:
+    g = Raw(18)
+    parts = g("Split", g.input("x", ("n", 3)), axis=0, num_outputs=3, outputs=3)
+    _, _, shapes = operators(finished(g, *parts))
+    assert shapes[0] == "((n + 2) // 3), 3"
 
 
 def test_a_number_beside_a_name_gives_the_number() -> None:

@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 from halotile.compiler.options import checked_shapes
 from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.positions import POSITIONS
 from halotile.compiler.reach.build import model_reach
 from halotile.compiler.reach.words import AxisReach, Cut, Reach
 from halotile.compiler.state import Options
@@ -126,3 +127,22 @@ def test_plain_data_is_the_same_again() -> None:
     for seed in range(6):
         for reach in reach_of(local_model(seed))[0]:
             assert Reach.of(reach.plain()) == reach
+
+
+def test_places_of_all_pixels_are_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large image has 2^36 of them, which were counted one by one: gigabytes and half a minute."""
+    counted: list[int] = []
+
+    def count(*bounds: int) -> np.ndarray:
+        counted.append(bounds[1])
+        return np.arange(*bounds)
+
+    monkeypatch.setitem(POSITIONS, "relax.arange", count)
+    g = Drawing()
+    x = g.input("x", 1, 3, "h", "w")
+    flat = g("Reshape", g.conv(x, 3, 3, 3), g.whole(1, 3, -1))
+    pixels = g("Gather", g("Shape", flat), g.whole_scalar(2))
+    places = g("Range", g.whole_scalar(0), pixels, g.whole_scalar(1))
+    g.output(g("Add", flat, g("Sin", g("Cast", places, to=onnx.TensorProto.FLOAT))), 3)
+    reach_of(g.model())
+    assert max(counted, default=0) <= 1 << 22

@@ -180,6 +180,8 @@ def conv_transpose(node: Node) -> Value:
     spatial = x.rank - 2
     kernel = list(w.shape[2:])
     groups = node.attr("group", 1)
+    if is_open((x.shape[1], w.shape[0])):
+        require_equal(x.shape[1], w.shape[0], f"the channels of input {x} and weights {w}")
     if groups < 1 or x.shape[1] != w.shape[0] or x.shape[1] % groups:
         raise Refusal(f"input {x} does not fit weights {w} in {groups} groups")
     strides = list(node.attr("strides", [1] * spatial))

@@ -10,7 +10,9 @@ import math
 from tvm import relax
 
 from ....schedules.operators.linear import parse_einsum
+from ....schedules.words.dims import is_open
 from ....schedules.words.refusal import Refusal
+from ..implied import broadcast
 from ..node import Node
 from ..registry import converts
 from ..value import Value
@@ -26,6 +28,10 @@ def einsum(node: Node) -> Value:
         terms, output = parse_einsum(equation, [v.rank for v in operands])
     except ValueError as error:
         raise Refusal(str(error)) from None
+    for label in {label for term in terms for label in term}:
+        found = [v.shape[k] for term, v in zip(terms, operands) for k, one in enumerate(term) if one == label]
+        if is_open(found):
+            broadcast(*((d,) for d in found))  # which learns what must be equal
 
     def run(*values: Value) -> Value:
         if len(values) == 2 and _is_product(terms, output, values):

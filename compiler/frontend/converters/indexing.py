@@ -9,7 +9,7 @@ from tvm import relax
 
 from ....schedules.words.dims import Dim, Open, is_open
 from ....schedules.words.refusal import Refusal
-from ..implied import require_at_least, require_same
+from ..implied import require_at_least, require_equal, require_same
 from ..node import Node, normal_axis
 from ..parts import length, with_part
 from ..positions import require_within
@@ -153,6 +153,8 @@ def reverse_sequence(node: Node) -> Value:
     """The first sequence_lens[b] elements of every sequence b turned round, the rest left."""
     x, lengths = node.need(0), node.need(1)
     batch, time = node.attr("batch_axis", 1), node.attr("time_axis", 0)
+    if lengths.rank == 1 and is_open((*lengths.shape, x.shape[batch])):
+        require_equal(lengths.shape[0], x.shape[batch], f"its lengths {lengths} and the sequences of {x}")
     if batch == time or x.rank < 2 or lengths.shape != (x.shape[batch],):
         raise Refusal(f"its lengths {lengths} do not fit {x} with batch_axis {batch} and time_axis {time}")
     if lengths.array is not None and x.size <= 1 << 20:
@@ -189,8 +191,10 @@ def chosen(node: Node, x: Value) -> Value:
 def non_max_suppression(node: Node) -> Value:
     """Rows (batch, class, box) with room for as many as may be kept; boxes may be partly there (partial.py)."""
     boxes, scores = node.need(0), node.need(1)
-    if boxes.rank != 3 or scores.rank != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4):
+    beside = (scores.shape[0], scores.shape[2], 4) if scores.rank == 3 else ()
+    if boxes.rank != 3 or not beside or not is_open((*boxes.shape, *beside)) and boxes.shape != beside:
         raise Refusal(f"its boxes {boxes} do not fit its scores {scores}")
+    require_same(boxes.shape, beside, f"its boxes {boxes} and its scores {scores}")
     known: list[Any] = [0, 0.0, None]  # of what is not given
     operands = {} if boxes.part is None else {"n": boxes.part.count}
     for place, letter in enumerate("moa"):

@@ -10,6 +10,7 @@ import numpy as np
 from tvm import relax
 
 from ....schedules.operators.movement import MOST_PARTS
+from ....schedules.words.cases import settled
 from ....schedules.words.dims import Dim, Open, bounds, is_open, maximum, minimum
 from ....schedules.words.refusal import Refusal
 from ..implied import broadcast, equal, learn_at_least, learn_at_most, require_at_least, require_equal
@@ -142,9 +143,10 @@ def split(node: Node) -> list[Value | None]:
         pieces = node.attr("num_outputs", count)
         chunk = -(-length // pieces)
         sizes = [maximum(minimum(chunk, length - i * chunk), 0) for i in range(pieces)]
+    total = settled(sum(sizes))
     if is_open([*sizes, length]):
-        require_equal(sum(sizes), length, f"axis {axis} of {x} and its pieces")
-    if sum(sizes) != length or len(sizes) < count:
+        require_equal(total, length, f"axis {axis} of {x} and its pieces")
+    if total != length or len(sizes) < count:
         raise Refusal(f"pieces {sizes} do not make up axis {axis} of {x} in {count} outputs")
     results: list[Value | None] = []
     start = 0
@@ -409,8 +411,9 @@ def depth_to_space(node: Node) -> Value:
     """DCR takes the block from the outer part of the channels, CRD from the inner."""
     x, b = node.need(0), node.attr("blocksize")
     n, c, h, w = x.shape
-    if c % (b * b):
+    if not is_open([c]) and c % (b * b):
         raise Refusal(f"{x} does not have a multiple of {b * b} channels")
+    require_equal(c, c // (b * b) * (b * b), f"the {b * b} parts of the channels of {x}")
     if node.attr("mode", "DCR") == "DCR":
         split_, order = (n, b, b, c // (b * b), h, w), [0, 3, 4, 1, 5, 2]
     else:
@@ -424,6 +427,8 @@ def space_to_depth(node: Node) -> Value:
     """The inverse of DepthToSpace, in the same two orders (CRD since opset 28)."""
     x, b = node.need(0), node.attr("blocksize")
     n, c, h, w = x.shape
+    if any(d % b for d in (h, w) if not is_open([d])):
+        raise Refusal(f"the blocks of {b} do not divide {x}")
     for d in (h, w):
         require_equal(d, d // b * b, f"the blocks of {b} that divide {x}")
     order = [0, 3, 5, 1, 2, 4] if node.attr("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]

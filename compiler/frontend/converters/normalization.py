@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from ....schedules.words.dims import is_open
 from ....schedules.words.refusal import Refusal
 from ..functions import dtype_name
+from ..implied import require_equal
 from ..node import Node, normal_axes, normal_axis
 from ..registry import converts
 from ..value import Value
@@ -27,6 +29,8 @@ def batch_normalization(node: Node) -> Value | list[Value | None]:
         raise Refusal("it is in training mode")
     if not node.attr("spatial", 1):
         raise Refusal("spatial=0 (one statistic for every position) is not supported")
+    if is_open(x.shape[1:2]):
+        require_equal(x.shape[1], scale.size, f"the channels of {x} and the scale {scale}")
     epsilon = node.attr("epsilon", 1e-5)
     known = [v.array for v in (scale, bias, mean, variance)]
     dtype = x.dtype
@@ -73,6 +77,8 @@ def instance_normalization(node: Node) -> Value:
     x, scale, bias = (node.need(i) for i in range(3))
     if x.rank < 3:
         raise Refusal(f"{x} has no spatial dimensions")
+    if is_open(x.shape[1:2]):
+        require_equal(x.shape[1], scale.size, f"the channels of {x} and the scale {scale}")
 
     def normalise(x: Value, scale: Value, bias: Value) -> Value:
         y = standardised(node, x, list(range(2, x.rank)), node.attr("epsilon", 1e-5))
@@ -88,8 +94,12 @@ def group_normalization(node: Node) -> Value:
     x, scale, bias = (node.need(i) for i in range(3))
     groups = node.attr("num_groups")
     n, channels = x.shape[:2]
-    if groups < 1 or channels % groups:
+    if groups < 1 or not is_open([channels]) and channels % groups:
         raise Refusal(f"{groups} groups do not divide the channels of {x}")
+    if is_open([channels]):
+        require_equal(channels, channels // groups * groups, f"{groups} groups of the channels of {x}")
+        if scale.size != groups:
+            require_equal(channels, scale.size, f"the channels of {x} and the scale {scale}")
 
     def normalise(x: Value, scale: Value, bias: Value) -> Value:
         grouped = node.reshape(x, (n, groups, -(-x.size // (n * groups))))

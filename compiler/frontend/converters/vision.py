@@ -7,8 +7,9 @@ import math
 import numpy as np
 from tvm import relax
 
+from ....schedules.words.dims import is_open
 from ....schedules.words.refusal import Refusal
-from ..implied import require_equal
+from ..implied import require_equal, require_same
 from ..node import Node
 from ..registry import converts
 from ..value import Value
@@ -25,8 +26,11 @@ def grid_sample(node: Node) -> Value:
     )
     if mode not in ("linear", "nearest", "cubic"):
         raise Refusal(f"mode '{mode}' does not exist")
-    if x.rank < 3 or grid.rank != x.rank or grid.shape[-1] != x.rank - 2 or grid.shape[0] != x.shape[0]:
+    pairs = [(grid.shape[-1], x.rank - 2), (grid.shape[0], x.shape[0])] if grid.rank == x.rank else []
+    if x.rank < 3 or not pairs or any(a != b for a, b in pairs if not is_open((a, b))):
         raise Refusal(f"its grid {grid} does not fit the image {x}")
+    for d, wanted in pairs:
+        require_equal(d, wanted, f"its grid {grid} and the image {x}")
     if mode == "cubic" and x.rank != 4:
         raise Refusal("cubic sampling needs two spatial dimensions")
 
@@ -77,8 +81,10 @@ def affine_grid(node: Node) -> Value:
 def roi_align(node: Node) -> Value:
     """Regions as [x1, y1, x2, y2]; a sampling_ratio of 0 (ONNX's default) takes as many samples as a bin is long."""
     x, rois, batch = (node.need(i) for i in range(3))
-    if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 4 or batch.shape != rois.shape[:1]:
+    closed = not is_open((*rois.shape, *batch.shape))
+    if x.rank != 4 or rois.rank != 2 or batch.rank != 1 or closed and rois.shape != (*batch.shape, 4):
         raise Refusal(f"its regions {rois} of the images {batch} do not fit {x}")
+    require_same(rois.shape, (*batch.shape, 4), f"its regions {rois} and their images {batch}")
     ratio = max(node.attr("sampling_ratio", 0), 0)
     mode = node.attr(
         "coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel"
