@@ -287,6 +287,12 @@ def at(value: Any, known: Mapping[str, int]) -> Any:
     return total
 
 
+def require_all(count: Any, length: Any) -> None:
+    """That a length of min(count, n) is all of the count in every run: nothing where it is no such length."""
+    if isinstance(count, Dim) and isinstance(length, Dim):
+        _capped(count, length, 0)
+
+
 def _capped(a: Dim, b: Dim, beyond: int = 1) -> Dim | None:
     """``a`` when b is min(a, n), or min(a + k, n + k) - k, for an n ``beyond`` what broadcasts: a run succeeds only up
     to n, which is learned or a condition."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...schedules.words.dims import Dim, Open
-from .implied import require_at_most
+from .implied import require_all, require_at_most
 from .node import Node
 from .value import Value
 
@@ -72,7 +72,7 @@ def _one(value: Value) -> Any:
 
 def require_within(positions: Value, length: Any) -> None:
     """That positions which lie between dims are below ``length``: learned, or a condition."""
-    if positions.between is None or isinstance(length, Dim):
+    if positions.between is None:
         return
     low, high = positions.between
     try:
@@ -80,4 +80,7 @@ def require_within(positions: Value, length: Any) -> None:
             return
     except Open:
         return
-    require_at_most(high + 1, length)
+    if isinstance(length, Dim):  # as many rows as a table has, or as are wanted
+        require_all(high + 1, length)
+    else:
+        require_at_most(high + 1, length)

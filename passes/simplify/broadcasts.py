@@ -98,10 +98,13 @@ class DropBroadcast(Rule):
 
 
 def _without_leading_ones(node: Node, graph: Graph) -> Node | None:
-    """The operand of a reshape of integers or flags that only puts dims of one in front of it."""
-    if node.op not in ("relax.reshape", "relax.expand_dims") or node.dtype not in ("bool", "int32", "int64"):
+    """The operand of a reshape that only puts dims of one in front of it: of integers or flags, and of floats with open
+    dims, such as masks and tables that are no constants then."""
+    if node.op not in ("relax.reshape", "relax.expand_dims"):
         return None
     x, shape = node.inputs[0], node.shape or ()
+    if node.dtype not in ("bool", "int32", "int64") and all(isinstance(d, int) for d in shape):
+        return None
     more = len(shape) - x.rank
     if more < 1 or any(not _same(d, 1) for d in shape[:more]):
         return None

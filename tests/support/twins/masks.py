@@ -161,7 +161,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Add", x, g("Where", g("Not", part), g.f(LOW), g.f(0)))
 
 
-@twin("a causal mask of Range and Less", {"n": 5})
+@twin("a causal mask of Range and Less", {"n": 4})
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, d.n))
     row, column = g.unsqueeze(positions(g, x, 2), 1), g.unsqueeze(positions(g, x, 2), 0)
@@ -169,7 +169,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Add", x, g.unsqueeze(mask, 0, 1))
 
 
-@twin("a causal mask of Trilu", {"n": 5})
+@twin("a causal mask of Trilu", {"n": 4})
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, d.n))
     square = g("Concat", length(g, x, 2), length(g, x, 2), axis=0)
@@ -177,7 +177,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Add", x, g.unsqueeze(mask, 0, 1))
 
 
-@twin("a causal mask of Trilu of ones and Where", {"n": 5})
+@twin("a causal mask of Trilu of ones and Where", {"n": 3})
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, d.n))
     square = g("Concat", length(g, x, 2), length(g, x, 2), axis=0)
@@ -185,7 +185,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Where", g("Equal", g.unsqueeze(ones, 0, 1), g.f(0)), g.f(LOW), x)
 
 
-@twin("a causal mask of a Mul with Cast", {"n": 5})
+@twin("a causal mask of a Mul with Cast", {"n": 4})
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, d.n))
     row = positions(g, x, 2)
@@ -267,7 +267,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Add", x, g("CumSum", ones, g.const(1)))
 
 
-@twin("rotary: a table of cosines by an outer product", {"n": 6})
+@twin("rotary: a table of cosines by an outer product", {"n": 5})
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, 4))
     place = g("Cast", positions(g, x, 2), to=TensorProto.FLOAT)
@@ -276,7 +276,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Mul", x, g.unsqueeze(cos, 0, 1))
 
 
-@twin("rotary: cached tables cut and gathered", {"n": 5})
+@twin("rotary: cached tables cut and gathered", {"n": 1})
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, 4))
     table = g.slice(g.weight(40, 4), 0, 0, length(g, x, 2))
