@@ -156,7 +156,7 @@ def fuse(build: Build) -> None:
     build.target = with_residence(build.options.target, graph)
     if build.details.get("halves", {}).get("in_float16"):
         build.target = replace(build.target, in_halves=True)
-    fusion = Fuse(build.options.fuse, build.target, build.options.policy).apply(graph)
+    fusion = Fuse(build.options.fuse, build.target, build.options.policy, _joins_rows(build)).apply(graph)
     build.graph, fusion, build.views = own_outputs(graph, fusion)
     build.groups = fusion.groups
     build.notes["fuse"] = [note for group in fusion.groups for note in group.notes]
@@ -168,12 +168,28 @@ def layout(build: Build) -> None:
     from ..schedules.matmul.shared_weights import shared_weights
     from .storage import placed
 
-    result = AssignLayouts(build.options.layout).apply(build.graph, build.groups, build.views, build.target)
+    assign = AssignLayouts(build.options.layout, _joins_rows(build), _kept(build))
+    result = assign.apply(build.graph, build.groups, build.views, build.target)
     build.groups, build.layouts, build.views = result.groups, result.layouts, result.views
     build.shared = shared_weights(build.groups, build.target)
     build.closing = closing_values(build.groups, build.graph.outputs, build.views)
     build.notes["layout"] = list(result.notes)
     build.places, build.vanished = placed(build, result.slices), result.vanished
+
+
+def _joins_rows(build: Build) -> bool:
+    """Whether rows lie in place behind those that were kept: in a step of a stream. Scratchpads take whole images."""
+    return build.stream is not None and build.options.target.memory_kind != "scratchpad"
+
+
+def _kept(build: Build) -> tuple[Any, ...]:
+    """The states of a step, as inputs and outputs, where one code alone reads what it wrote."""
+    if not _joins_rows(build) or build.options.levels or build.level:
+        return ()
+    given = {s.name: v for s, v in zip(build.imported.inputs, build.graph.inputs, strict=True)}
+    left = {s.name: v for s, v in zip(build.imported.outputs, build.graph.outputs, strict=True)}
+    states = () if build.stream is None else build.stream.states
+    return tuple((given[s.input], left[s.output]) for s in states)
 
 
 def select(build: Build) -> None:

@@ -90,7 +90,7 @@ STAGES = (
 @click.option(
     "--stream", is_flag=True, help="Rows come and go piece by piece, the height stays open (halotile stream)."
 )
-@click.option("--stream-rows", type=click.IntRange(1), help="Rows of the image a step, about.  [default: 32]")
+@click.option("--stream-rows", type=click.IntRange(1), help="Rows of the image a step, about.  [default: 48, or fewer]")
 @parameters.weights_option
 @parameters.precision_options
 @click.option(

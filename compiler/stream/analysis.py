@@ -10,18 +10,21 @@ from typing import Any
 from ...errors import ShapeError, UnsupportedError
 from ...passes.fuse.graph import Graph
 from ...schedules.words.dims import Dim
-from ...schedules.words.group import Node, Value
+from ...schedules.words.group import Node, Value, dtype_bytes
 from ...schedules.words.sizes import value_of
 from ..frontend.importer import ImportedModel
 from ..positions import POSITIONS
 from ..spec import Symbol
 from . import moves, rules, windows
 from .formulas import Irregular, height_of, open_axes, unit_of
+from .heights import Height
 from .rules import Global, Planned, Rows, Stream
 from .wholes import Whole, whole_of
 
 _RULES: dict[str, rules.Rule] = {**rules.RULES, **windows.RULES, **moves.RULES}
-_ROWS = 32  # of the image a step, about: enough that what is kept from step to step weighs little
+_MOVES = frozenset(f"relax.{n}" for n in ("reshape", "permute_dims", "concat", "expand_dims", "squeeze", "flatten"))
+_ROWS = (48, 36, 24, 12, 6)  # of the image a step: what is kept weighs little, and tiles of 4 and of 6 rows fit
+_ENOUGH = 192 << 20  # bytes that a step's node may read and write, for more rows than the fewest
 
 
 def stream_symbol(imported: ImportedModel) -> Symbol:
@@ -36,7 +39,8 @@ def stream_symbol(imported: ImportedModel) -> Symbol:
 
 @dataclass
 class Planning:
-    """What each node reads and gives, and the states that follow."""
+    """What each node reads and gives, and the states that follow. Rows that do not exist are read as one of ``fills``;
+    values in ``filled`` hold it there already, as what they are made of does."""
 
     symbol: Symbol
     stream: Stream
@@ -44,6 +48,7 @@ class Planning:
     nodes: dict[Node, Planned]
     depths: dict[tuple[Value, float | None], int]
     fills: dict[Value, list[float]]
+    filled: set[Value]
     wholes: dict[Node, Whole]
     giving: int = 0
 
@@ -66,7 +71,7 @@ class Analysis:
         stream = self.stream
         stream.unit = unit_of([h for _, h in stream.heights.values()])
         stream.unit = math.lcm(stream.unit, self.symbol.multiple)
-        stream.step = stream.unit * max(1, (wanted or _ROWS) // stream.unit)
+        stream.step = stream.unit * max(1, (wanted or self._rows()) // stream.unit)
         stream.least, stream.multiple = self.least, self.symbol.multiple
         for value in self.graph.inputs:
             if value in stream.heights:
@@ -89,6 +94,16 @@ class Analysis:
             if value in stream.shapes:
                 raise UnsupportedError(f"output '{name}' does not stream: {list(value.shape)} joins rows and channels")
         return Planning(self.symbol, stream, stream.least, nodes, *self._states(nodes), self.wholes, giving)
+
+    def _rows(self) -> int:
+        """Rows of a step, where nobody says how many: as many as memory has room for."""
+        each = {
+            v: math.prod(int(n) for a, n in enumerate(v.shape) if a != axis) * dtype_bytes(v.dtype) * h.steps / h.period
+            for v, (axis, h) in self.stream.heights.items()
+        }
+        sizes = (sum(each.get(v, 0) for v in {*n.inputs, *n.results}) for n in self.graph.nodes)
+        most = max(sizes, default=0)
+        return next((rows for rows in _ROWS if rows * most <= _ENOUGH), _ROWS[-1])
 
     def _follow(self) -> None:
         """Axis and height of every value that an input with the height makes; tables of places that none makes."""
@@ -149,20 +164,41 @@ class Analysis:
             self.stream.rows[value] = rows
         return planned
 
-    def _states(self, nodes: dict[Node, Planned]) -> tuple[dict[Any, int], dict[Value, list[float]]]:
+    def _states(
+        self, nodes: dict[Node, Planned]
+    ) -> tuple[dict[Any, int], dict[Value, list[float]], set[Value]]:
         """How many rows of the past each form of a value is read with, and the forms of every value."""
         fills: dict[Value, list[float]] = {}
         for planned in nodes.values():
             for value, read in planned.reads.items():
                 if read.fill is not None and read.fill not in fills.setdefault(value, []):
                     fills[value].append(read.fill)
-        known = Planning(self.symbol, self.stream, 0, nodes, {}, fills, self.wholes)
+        filled = self._fill_sooner(nodes, fills)
+        known = Planning(self.symbol, self.stream, 0, nodes, {}, fills, filled, self.wholes)
         depths: dict[Any, int] = {}
         for planned in nodes.values():
             for value, read in planned.reads.items():
                 key = known.key(value, read.fill)
                 depths[key] = max(depths.get(key, 0), read.back - self.stream.rows[value].delay)
-        return depths, fills
+        return depths, fills, filled
+
+    def _fill_sooner(self, nodes: dict[Node, Planned], fills: dict[Value, list[float]]) -> set[Value]:
+        """Values that are filled where they are made: what only moves rows as they are is left to the kernels before
+        it, which write the number on the way."""
+        filled: set[Value] = set()
+        for node in reversed(nodes):
+            value = node.results[0]
+            wanted, read, known = fills.get(value, []), dict.fromkeys(node.inputs), self.stream.rows
+            apart = any(v in self.stream.shapes or v not in known for v in (*read, value))
+            if node.operator not in _MOVES or len(wanted) != 1 or apart:
+                continue
+            alike = all(_rows_alike(known[v].height, known[value].height) for v in read)
+            given = [v for v in read if not fills.get(v)]
+            same = all(fills[v][0] == wanted[0] for v in read if v not in given)
+            if alike and same and set(given).isdisjoint(self.graph.inputs):
+                fills.update({v: list(wanted) for v in given})
+                filled.add(value)
+        return filled
 
 
 def _number(operand: Any, name: str, rows: int) -> int:
@@ -170,6 +206,13 @@ def _number(operand: Any, name: str, rows: int) -> int:
 
     dim = dim_of(getattr(operand, "value", operand))
     return value_of(dim, {name: rows}) if isinstance(dim, Dim) else int(dim)
+
+
+def _rows_alike(one: Height, other: Height) -> bool:
+    """Whether every row of the lower one is as many whole rows of the higher one, and no row is left over."""
+    low, high = (one, other) if one.steps * other.period <= other.steps * one.period else (other, one)
+    factor, left = divmod(high.steps * low.period, low.steps * high.period)
+    return not left and all(high.at(n) == factor * low.at(n) for n in range(2 * math.lcm(low.period, high.period)))
 
 
 def _place(node: Node) -> str:

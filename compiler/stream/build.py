@@ -48,6 +48,7 @@ class _Writer:
         self.builder = relax.BlockBuilder()
         self.known: dict[Value, Any] = {}
         self.whole: dict[Any, Any] = {}
+        self.left: dict[Any, Any] = {}  # by key: what the next step needs of it
         self.params: list[Any] = []
         self.specs: list[TensorSpec] = []
         self.feeds: dict[Any, tuple[Feed, Any]] = {}
@@ -69,6 +70,7 @@ class _Writer:
             if planned.share is not None:
                 self._share(node, planned)
             if node in self.plan.wholes:
+                self._mask(self.plan.wholes[node].value)
                 self._statistic(node, self.plan.wholes[node])
         results = self._body()
         left = [self._left(state, about) for state, about in self.states]
@@ -131,7 +133,7 @@ class _Writer:
         return self._feed(feed, [length], "int64")
 
     def _feeds(self, value: Value, read: Read) -> None:
-        if self.plan.key(value, read.fill)[1] is not None:
+        if self.plan.key(value, read.fill)[1] is not None and value not in self.plan.filled:
             self._mask(value)
         if read.gather is not None:
             self._gather(value, read)
@@ -180,10 +182,9 @@ class _Writer:
                 for node in self.graph.nodes:
                     self._node(node)
                 results = [self.known[v] for v in self.graph.outputs]
-                for _, (key, depth, _) in self.states:
-                    value, axis = key[0], self.stream.rows[key[0]].axis
-                    count = self.stream.rows[value].count
-                    results.append(self._emit(_rows(self._all(key), axis, count, count + depth)))
+                for _, (key, _, _) in self.states:
+                    self._all(key)
+                    results.append(self.left[key])
                 results += [part for _, part in self.gathered]
                 found = self.builder.emit_output(relax.Tuple(results))
             self.builder.emit_func_output(found)
@@ -236,11 +237,13 @@ class _Writer:
         if key in self.whole:
             return self.whole[key]
         (value, fill), found = key, self.known[key[0]]
-        if fill is not None:
+        rows = self.stream.rows[value]
+        if fill is not None and value not in self.plan.filled:
             found = self._emit(relax.op.where(self._mask(value), found, rules.const(fill, value.dtype)))
-        for _, (other, _, var) in self.states:
+        for _, (other, depth, var) in self.states:
             if other == key:
-                found = self._emit(relax.op.concat([var, found], axis=self.stream.rows[value].axis))
+                found = self._emit(relax.op.concat([var, found], axis=rows.axis))
+                self.left[key] = self._emit(_rows(found, rows.axis, rows.count, rows.count + depth))
         self.whole[key] = found
         return found
 

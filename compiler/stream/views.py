@@ -67,6 +67,9 @@ class View:
         kind = np.dtype(self.array.dtype)
         limits = np.iinfo(kind) if kind != rows.dtype and kind.kind in "ui" and rows.dtype.kind == "f" else None
         count = rows.shape[self.axis]
+        if isinstance(self.array, np.ndarray) and kind == rows.dtype and self.scale == 1.0:
+            self._as_given(self.array[self._slices(first, first + count)], count)[...] = rows
+            return
         sizes = [count if n == "R" else self.shape[int(n)] for n in self.layout]
         found = np.empty(sizes, kind)
         for here, there in zip(*_planes(self._as_given(found, count), rows)):

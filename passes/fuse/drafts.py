@@ -34,9 +34,9 @@ class Drafts:
     that it is in."""
 
     def __init__(
-        self, graph: Graph, enabled: bool, target: Any = None, policy: Policy = ANY
+        self, graph: Graph, enabled: bool, target: Any = None, policy: Policy = ANY, rows: bool = False
     ) -> None:
-        self.graph, self.enabled, self.target, self.policy = graph, enabled, target, policy
+        self.graph, self.enabled, self.target, self.policy, self.rows = graph, enabled, target, policy, rows
         self.facts = {node: Facts(node) for node in graph.nodes}
         self.lengths = Lengths(self.facts)
         self.order = {node: i for i, node in enumerate(graph.nodes)}

@@ -49,15 +49,17 @@ class Fusion:
 @dataclass(frozen=True)
 class Fuse:
     """``enabled=False`` makes every node a group (for honest attribution of what fusion is worth). Only with a
-    ``target`` are maps computed in the loads of convolutions: whether that pays depends on the kernel."""
+    ``target`` are maps computed in the loads of convolutions: whether that pays depends on the kernel. ``rows``:
+    concatenations of rows are memory as well, as those in a step of a stream."""
 
     enabled: bool = True
     target: Any = None
     policy: Policy = ANY
+    rows: bool = False
     name: str = "fuse"
 
     def apply(self, graph: Graph) -> Fusion:
-        return _Fuser(graph, self.enabled, self.target, self.policy).run()
+        return _Fuser(graph, self.enabled, self.target, self.policy, self.rows).run()
 
 
 class _Fuser(Drafts):
@@ -154,6 +156,8 @@ class _Fuser(Drafts):
             return False
         parts, whole = node.operands[0], node.results[0]
         axis = int(node.call.attrs.axis) % len(whole.shape)
+        if self.rows and axis == 2 and len(whole.shape) > 3:
+            return whole not in self.leaves
         made = all(self.producer_of(p) is not None and p not in self.leaves for p in parts)
         return made and len(set(parts)) == len(parts) and all(s == 1 for s in whole.shape[:axis])
 

@@ -31,6 +31,7 @@ from ..fuse.graph import Graph
 from ..fuse.outputs import copy_group, root_of
 from .moves import without_moves
 from .rename import anchor_reading, reading, result_renamed
+from .rows import kept_in_blocks, place_rows
 from .sampled import sampled_image
 from .slices import place_slices
 
@@ -52,15 +53,18 @@ class LayoutResult:
 @dataclass(frozen=True)
 class AssignLayouts:
     """The pass that chooses a layout for every value. ``enabled=False`` leaves all plain: convolutions then run on the
-    general generator."""
+    general generator. ``rows``: concatenations of rows vanish as well, as those in a step of a stream. ``kept`` are
+    inputs that are an output of the last run, whose layout is nobody else's matter."""
 
     enabled: bool = True
+    rows: bool = False
+    kept: tuple[tuple[Value, Value], ...] = ()
     name: str = "layout"
 
     def apply(self, graph: Graph, groups: Sequence[Group], views: dict[Value, Value], target: Target) -> LayoutResult:
         if not self.enabled:
             return LayoutResult(tuple(groups), {}, dict(views))
-        return _Assigner(graph, list(groups), dict(views), target).run()
+        return _Assigner(graph, list(groups), dict(views), target, self.rows, self.kept).run()
 
 
 @dataclass
@@ -69,6 +73,8 @@ class _Assigner:
     groups: list[Group]
     views: dict[Value, Value]
     target: Target
+    rows: bool = False
+    kept: tuple[tuple[Value, Value], ...] = ()
     blocks: dict[Value, int] = field(default_factory=dict)
     margins: dict[Value, list[tuple[int, int]]] = field(default_factory=dict)
     fills: dict[Value, int] = field(default_factory=dict)  # what lies in these margins
@@ -81,18 +87,24 @@ class _Assigner:
         self.pinned |= {v for v in self.views if root_of(v, self.views) in self.pinned}
         self._choose_plain()
         self._release_outputs()
+        self.blocks, self.left = kept_in_blocks(self.kept, self.groups, self.views, self.target)
         self._choose_blocks()
         self._settle_views()
         self._convert_inputs()
         self._convert_in_time()
+        if self.rows:
+            bound = self.pinned | set(self.views) | set(self.views.values())
+            self.groups = place_rows(self.groups, self.blocks, bound)
         layouts = {}
         for value in {*self.blocks, *self.margins}:
             block, margins = self.blocks.get(value, 0), self.margins.get(value, [])
             layout = Layout.blocked(value.shape, block, margins, self.fills.get(value, 0))
             if not layout.is_plain:
                 layouts[value] = layout
-        groups, layouts, slices, notes = place_slices(self.groups, layouts, self.views, self.pinned)
-        vanished = {g.outputs[0]: g for g in self.groups if g not in groups}
+        groups, layouts, slices, notes = place_slices(self.groups, layouts, self.views, self.pinned, self.rows)
+        apart = {v for v, layout in layouts.items() if layout.room}  # no tile group copies these
+        gone = [g for g in self.groups if g not in groups and apart.isdisjoint((*g.inputs, *g.outputs))]
+        vanished = {g.outputs[0]: g for g in gone}
         return LayoutResult(groups, layouts, self.views, (*self.notes, *notes), slices, vanished)
 
     # -- 1: which values are blocked -------------------------------------------------------------
@@ -154,6 +166,8 @@ class _Assigner:
                 self._choose_inner(group)
                 continue
             if any(v in self.pinned for v in group.outputs):
+                if group.outputs[0] in self.left:
+                    result[-1:] = self._left_in_blocks(group, lanes)
                 continue
             wanted = any(self._wants_blocks(r, v) for v in group.outputs for r in readers.get(v, []))
             if not wanted and not any(v in self.blocks for v in group.inputs):
@@ -170,6 +184,16 @@ class _Assigner:
                 self.blocks.update({v: lanes for g in kept for v in g.outputs})
                 result[-1:] = self._joined_in_blocks(kept, lanes)
         self.groups = result
+
+    def _left_in_blocks(self, group: Group, lanes: int) -> list[Group]:
+        """``group``, which makes an output that is kept in blocks, and what converts that, if it has to be plain."""
+        (value,) = group.outputs
+        self.blocks[value] = lanes
+        mine = {v: b for v, b in self.blocks.items() if v in group.inputs}
+        if set(mine.values()) <= {lanes} and _is_staged(group) and _keeps_blocks(group, mine, lanes):
+            return [group]
+        inner = Value(f"{value.name}.plain", value.shape, value.dtype)
+        return [result_renamed(group, value, inner), copy_group(f"keep_{value.name}", inner, value, "kept in blocks")]
 
     def _joined_in_blocks(self, groups: list[Group], lanes: int) -> list[Group]:
         """``groups``, and before them what converts the plain images that permutations of vectors among them read."""

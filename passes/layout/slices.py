@@ -5,6 +5,9 @@
 
 It holds where everything outside the axis has size 1 (in channel blocks: one image, and all parts but the last whole
 blocks), and all parts share block, margins and what lies in these. Margins are widened to make them equal.
+
+In a step of a stream (``rows``) it holds of rows as well, in every plane: parts lie with room for the rows of others
+between their planes. The rows of the last step, which are an input, are copied to theirs.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from ...schedules.operators.kind import Facts
 from ...schedules.words.group import Group, Node, Value, dtype_bytes
 from ...schedules.words.layout import Layout
 
+ROWS = 2  # the axis of images that streams
+
 
 @dataclass(frozen=True)
 class _Join:
@@ -34,19 +39,30 @@ class _Join:
     starts: tuple[int, ...]
     within: _Join | None = None  # the join whose parts these are, for a concatenation of a run of them
 
+    @property
+    def members(self) -> tuple[Value, ...]:
+        return self.whole, *self.parts
+
+    @property
+    def apart(self) -> bool:
+        """True if other planes lie between the parts' own."""
+        return self.axis == ROWS and any(s != 1 for s in self.whole.shape[:ROWS])
+
 
 def place_slices(
-    groups: Sequence[Group], layouts: dict[Value, Layout], views: dict[Value, Value], pinned: set[Value]
+    groups: Sequence[Group], layouts: dict[Value, Layout], views: dict[Value, Value], pinned: set[Value],
+    rows: bool = False,
 ) -> tuple[tuple[Group, ...], dict[Value, Layout], dict[Value, tuple[Value, int]], list[str]]:
     """Groups without the concatenations and splits that became slices, the layouts, the slices, and notes."""
     producers = {v: g for g in groups for v in g.outputs}
     fixed = pinned | set(views) | set(views.values())
     fixed |= {v for g in groups if works_on_plain(g) for v in g.outputs}
+    close = fixed | {v for g in groups if works_on_plain(g) for v in g.inputs}
     taken: dict[Value, _Join] = {}
     joins: list[_Join] = []
     bound = pinned | set(views) | set(views.values())
     for group in reversed(groups):
-        join = _join(group, layouts)
+        join = _join(group, layouts, rows)
         if join is None or join.whole.constant is not None or len(set(join.parts)) != len(join.parts):
             continue
         window = _window(join, taken, bound)
@@ -61,8 +77,10 @@ def place_slices(
         taken.update(dict.fromkeys(join.parts, join))
     while True:
         margins, fills = _equal_margins(joins, layouts), _fills(joins, layouts)
+        held = _rows_held(joins, margins)
         same = [j for j in joins if len(fills[j.whole]) < 2]
         kept = [j for j in same if _legal(j, layouts, margins, fixed) and (j.within is None or j.within in joins)]
+        kept = [j for j in kept if _has_room(j, margins, held, close)]
         if len(kept) == len(joins):
             break
         joins = kept
@@ -70,7 +88,8 @@ def place_slices(
     fills = _fills(joins, layouts)
     for value, wanted in margins.items():
         old = layouts.get(value, Layout.plain(value.shape))
-        layouts[value] = Layout.blocked(value.shape, old.block, wanted, max(fills[value], default=0))
+        room = held[value] - _rows(value, wanted) if value in held else 0
+        layouts[value] = Layout.blocked(value.shape, old.block, wanted, max(fills[value], default=0), room)
     slices: dict[Value, tuple[Value, int]] = {}
     notes = []
     for join in joins:
@@ -83,7 +102,7 @@ def place_slices(
     return tuple(g for g in groups if id(g) not in gone), layouts, slices, notes
 
 
-def _join(group: Group, layouts: dict[Value, Layout]) -> _Join | None:
+def _join(group: Group, layouts: dict[Value, Layout], rows: bool) -> _Join | None:
     """The concatenation or split that ``group`` consists of."""
     if len(group.nodes) != 1 or group.nodes[0].operator not in ("relax.concat", "relax.split", "relax.strided_slice"):
         return None
@@ -108,6 +127,8 @@ def _join(group: Group, layouts: dict[Value, Layout]) -> _Join | None:
         position += part.shape[axis]
     block = _layout(layouts, whole).block
     same = all(_layout(layouts, p).block == block and p.dtype == whole.dtype for p in parts)
+    if same and rows and axis == ROWS and len(whole.shape) > ROWS + 1:
+        return _Join(group, whole, parts, axis, tuple(starts))
     if not same or any(s != 1 for s in whole.shape[:axis]):
         return None
     # lanes after a part's last channel must hold zeros: whole blocks, or the end of the whole
@@ -179,6 +200,38 @@ def _equal_margins(
                     margins[member] = widest
                     changed = True
     return margins
+
+
+def _rows(value: Value, margins: Sequence[tuple[int, int]]) -> Any:
+    """Rows of a plane of ``value``."""
+    return value.shape[ROWS] + sum(margins[ROWS])
+
+
+def _rows_held(
+    joins: Sequence[_Join], margins: dict[Value, tuple[tuple[int, int], ...]]
+) -> dict[Value, Any]:
+    """The rows that planes have in memory, of all that a join of rows brings together: those of the largest."""
+    held = {v: _rows(v, margins[v]) for j in joins if j.apart for v in j.members}
+    changed = True
+    while changed and held:
+        changed = False
+        for join in joins:
+            known = [held[v] for v in join.members if v in held]
+            for value in join.members if known else ():
+                if held.get(value) != max(known):
+                    held[value], changed = max(known), True
+    return held
+
+
+def _has_room(
+    join: _Join, margins: dict[Value, tuple[tuple[int, int], ...]], held: dict[Value, Any], close: set[Value]
+) -> bool:
+    """True if nothing that lies close would have room between its planes."""
+    if join.whole not in held:
+        return True
+    if not join.apart and join.axis >= ROWS:
+        return False
+    return not any(v in close and held[v] != _rows(v, margins[v]) for v in join.members)
 
 
 def _fills(joins: Sequence[_Join], layouts: dict[Value, Layout]) -> dict[Value, set[int]]:

@@ -350,16 +350,17 @@ class Context:
         lanes = layout.block or 1
         (top, _), (left, right) = layout.margin(2), layout.margin(3)
         below, beside = top + layout.shape[2], left + layout.shape[3]
-        edges: list[Any] = [0, dims[2]]
+        rows = dims[2] - layout.room
+        edges: list[Any] = [0, rows]
         planes: list[Any] = [0, dims[1]]
         if parts > 1:
-            cut = [tirx.floordiv((part + i) * dims[2 if by_rows else 1], parts) for i in (0, 1)]
+            cut = [tirx.floordiv((part + i) * (rows if by_rows else dims[1]), parts) for i in (0, 1)]
             edges, planes = (cut, planes) if by_rows else (edges, cut)
         with k.loop(planes[1] - planes[0], name="m", begin=planes[0]) as plane:
             for first, last, runs in (
                 (0, top, [(0, dims[3])]),
                 (top, below, [(0, left), (beside, right)]),
-                (below, dims[2], [(0, dims[3])]),
+                (below, rows, [(0, dims[3])]),
             ):
                 begin, end = _larger(edges[0], first), _smaller(edges[1], last)
                 runs = [(start, count) for start, count in runs if count]
@@ -383,13 +384,14 @@ class Context:
             for start, count in ((0, before), (before + size, after)):
                 if count == 0:
                     continue
-                outer, length = 1, count * strides[axis]
-                for d in dims[:axis]:
-                    outer *= d
+                outer, length = product(dims[:axis]), count * strides[axis]
                 step = dims[axis] * strides[axis]
                 lanes = layout.block or 1
-                with k.loop(outer, name="m") as o, k.loop(length // lanes, name="e") as e:
-                    with k.loop(lanes, "vectorized", name="v") as v:
+                apart, inner = layout.room and axis > 2, product(dims[3:axis])
+                own = (dims[2] - layout.room) * inner if apart else 1  # what lies in the room is not the value's
+                with k.loop(outer // (dims[2] * inner) * own if apart else outer, name="m") as o:
+                    o = o + tirx.floordiv(o, own) * (layout.room * inner) if apart else o
+                    with k.loop(length // lanes, name="e") as e, k.loop(lanes, "vectorized", name="v") as v:
                         position = o * step + (start * strides[axis]) + e * lanes + v
                         k.store(buffer, position, literal(layout.fill, value.dtype))
 

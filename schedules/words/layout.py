@@ -6,7 +6,8 @@
 
 Margins are physical border elements around the spatial axes that hold zeros (for bytes: the one that stands for zero),
 so that a padded convolution reads past the edge without a check. Channels are padded to a multiple of ``v``; those
-lanes always hold zeros, an invariant that every kernel which writes a blocked tensor keeps.
+lanes always hold zeros, an invariant that every kernel which writes a blocked tensor keeps. Some rows of a larger
+tensor are a tensor as well, with room between its planes that is not its own.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Layout:
     margins: tuple[tuple[int, int], ...] = ()
     fill: int = 0
     stored: str = ""
+    room: int = 0
 
     @staticmethod
     def plain(shape: Sequence[int]) -> Layout:
@@ -40,13 +42,13 @@ class Layout:
 
     @staticmethod
     def blocked(
-        shape: Sequence[int], block: int, margins: Sequence[tuple[int, int]] = (), fill: int = 0
+        shape: Sequence[int], block: int, margins: Sequence[tuple[int, int]] = (), fill: int = 0, room: int = 0
     ) -> Layout:
         """The layout of ``shape`` in blocks of ``block`` channels, with ``margins`` if any of them is not zero."""
         clean = tuple((int(a), int(b)) for a, b in margins)
         if not any(a or b for a, b in clean):
-            return Layout(tuple(map(as_dim, shape)), block)
-        return Layout(tuple(map(as_dim, shape)), block, clean, fill)
+            return Layout(tuple(map(as_dim, shape)), block, room=room)
+        return Layout(tuple(map(as_dim, shape)), block, clean, fill, room=room)
 
     def window(self, rows: int, columns: int) -> Layout:
         """The layout of a window of ``rows x columns`` (axes 2 and 3) of such a tensor: the same block, no margins."""
@@ -66,8 +68,8 @@ class Layout:
 
     @property
     def is_plain(self) -> bool:
-        """True if the layout is row-major, without blocks or margins."""
-        return not self.block and not self.margins
+        """True if the layout is row-major, without blocks, margins or room."""
+        return not self.block and not self.margins and not self.room
 
     def margin(self, axis: int) -> tuple[int, int]:
         """(before, after) of ``axis``, in elements."""
@@ -75,8 +77,10 @@ class Layout:
 
     @property
     def physical_shape(self) -> tuple[Any, ...]:
-        """The dims of the buffer: margins included, channels as blocks, and the lanes of a block last."""
+        """The dims of the buffer: margins and room included, channels as blocks, and the lanes of a block last."""
         dims = [s + sum(self.margin(i)) for i, s in enumerate(self.shape)]
+        if self.room:
+            dims[2] += self.room
         if self.block:
             dims[1] = -(-self.shape[1] // self.block)
             dims.append(self.block)
@@ -118,6 +122,8 @@ class Layout:
         if self.is_plain:
             return np.ascontiguousarray(array)
         array = np.pad(array, [self.margin(i) for i in range(array.ndim)], constant_values=self.fill)
+        if self.room:
+            array = np.pad(array, [(0, self.room if i == 2 else 0) for i in range(array.ndim)])
         if self.block:
             lanes = (0, -self.shape[1] % self.block)
             array = np.pad(array, [lanes if i == 1 else (0, 0) for i in range(array.ndim)])
@@ -144,4 +150,6 @@ class Layout:
         text = f"C{self.block}" if self.block else "plain"
         if self.margins:
             text += " margins " + ",".join(f"{a}+{b}" for a, b in self.margins)
+        if self.room:
+            text += f" within {self.physical_shape[2]} rows"
         return f"{text} {self.stored}" if self.stored else text

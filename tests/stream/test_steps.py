@@ -4,45 +4,9 @@ from __future__ import annotations
 
 import halotile
 import numpy as np
-import onnxruntime
 import pytest
-from halotile.compiler.stream.machine import Stream
 from stream_models import Maker, random_graph, unet, upscaler
-
-
-def _reference(model, x):
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return dict(zip([o.name for o in session.get_outputs()], session.run(None, {"x": x})))
-
-
-def _streamed(model, x, pushes, random):
-    """The outputs, pushed and pulled in pieces; what must not be read is NaN."""
-    stream = Stream(model._runs, model.plan, {}, poison=True)
-    parts = {p.name: [] for p in model.plan.outputs}
-    done = 0
-    while done < x.shape[2]:
-        count = int(random.integers(1, pushes + 1))
-        stream.push(x[:, :, done : done + count])
-        done += count
-        for name, found in parts.items():
-            found.append(stream.pull(name, int(random.integers(0, stream.ready(name) + 1))))
-    stream.finish()
-    for name, found in parts.items():
-        found.append(stream.pull(name))
-    return {p.name: np.concatenate(parts[p.name], p.axis) for p in model.plan.outputs}
-
-
-def _same(model, source, heights, random, pushes=9):
-    for height in heights:
-        shape = tuple(height if d == "h" else d for d in model.inputs[0].shape)
-        x = random.standard_normal(shape).astype(np.float32)
-        found, wanted = _streamed(model, x, pushes, random), _reference(source, x)
-        for name, y in wanted.items():
-            assert found[name].shape == y.shape
-            close = 1e-4 * np.abs(y).max()
-            np.testing.assert_allclose(found[name], y, rtol=1e-4, atol=close, err_msg=f"{height} {name}")
+from streamed_images import same
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -50,16 +14,16 @@ def test_random_graphs_stream_as_a_whole(seed):
     source = random_graph(seed, batch=1 + seed % 2)
     model = halotile.compile(source, stream=4, exact=True)
     least = model.plan.least
-    _same(model, source, [least, least + 1, least + 2, 41], np.random.default_rng(seed))
+    same(model, source, [least, least + 1, least + 2, 41], np.random.default_rng(seed))
 
 
 def test_unet_waits_for_its_skips():
     source = unet(batch=2)
     with halotile.compile(source, stream=8, shapes={"x": (2, 3, "h:8..:4", 24)}) as model:
         assert model.plan.multiple == 4 and model.plan.least == 8
-        _same(model, source, [8, 12, 36, 64], np.random.default_rng(0))
-        _same(model, source, [40], np.random.default_rng(0), pushes=1)
-        _same(model, source, [40], np.random.default_rng(0), pushes=40)
+        same(model, source, [8, 12, 36, 64], np.random.default_rng(0))
+        same(model, source, [40], np.random.default_rng(0), pushes=1)
+        same(model, source, [40], np.random.default_rng(0), pushes=40)
 
 
 def test_the_bits_are_those_of_the_whole_image():

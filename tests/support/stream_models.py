@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 class Maker:
     """Collects nodes; every method gives the name of its result."""
 
-    def __init__(self, seed: int = 0) -> None:
-        self.random = np.random.default_rng(seed)
+    def __init__(self, seed: int = 0, channels: int = 4) -> None:
+        self.random, self.channels = np.random.default_rng(seed), channels
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
@@ -75,9 +75,9 @@ def unet(width: int = 24, batch: int = 1) -> onnx.ModelProto:
     return m.model([m.conv(m.op("Concat", up, a, axis=1), 8, 2)], width, batch=batch)
 
 
-def random_graph(seed: int, width: int = 8, batch: int = 1) -> onnx.ModelProto:
-    """A chain with skips of three to seven operators that move rows."""
-    m = Maker(seed)
+def random_graph(seed: int, width: int = 8, batch: int = 1, channels: int = 4) -> onnx.ModelProto:
+    """A chain with skips of three to seven operators that move rows; convolutions give so many channels."""
+    m = Maker(seed, channels)
     known: list[Made] = [("x", 3, width, ())]
     for _ in range(int(m.random.integers(3, 8))):
         last = known[int(m.random.integers(max(0, len(known) - 3), len(known)))]
@@ -105,11 +105,11 @@ def _number(m: Maker, low: int, high: int) -> int:
 def _conv(m: Maker, x: str, c: int, w: int, h: tuple[Any, ...]) -> Made:
     k = int(m.random.choice([1, 3, 5]))
     a, b = _number(m, 0, k), _number(m, 0, k)
-    return m.op("Relu", m.conv(x, c, 4, k, [a, k // 2, b, k // 2])), 4, w, (*h, k, a + b)
+    return m.op("Relu", m.conv(x, c, m.channels, k, [a, k // 2, b, k // 2])), m.channels, w, (*h, k, a + b)
 
 
 def _dilated(m: Maker, x: str, c: int, w: int, h: tuple[Any, ...]) -> Made:
-    return m.conv(x, c, 4, dilations=[2, 2]), 4, w, h
+    return m.conv(x, c, m.channels, dilations=[2, 2]), m.channels, w, h
 
 
 def _depthwise(m: Maker, x: str, c: int, w: int, h: tuple[Any, ...]) -> Made:
@@ -118,7 +118,8 @@ def _depthwise(m: Maker, x: str, c: int, w: int, h: tuple[Any, ...]) -> Made:
 
 def _strided(m: Maker, x: str, c: int, w: int, h: tuple[Any, ...]) -> Made:
     a, b = _number(m, 0, 3), _number(m, 0, 3)
-    return m.conv(x, c, 4, 3, [a, 1, b, 1], strides=[2, 2]), 4, (w - 1) // 2 + 1, (*h, "strided", a, b)
+    y = m.conv(x, c, m.channels, 3, [a, 1, b, 1], strides=[2, 2])
+    return y, m.channels, (w - 1) // 2 + 1, (*h, "strided", a, b)
 
 
 def _max(m: Maker, x: str, c: int, w: int, h: tuple[Any, ...]) -> Made:
