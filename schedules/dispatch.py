@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .attention import attention_facts, build_attention
-from .conv import build_conv, builds_conv, considered_convs, select_conv
+from .conv import build_conv, builds_conv, considered_convs, select_conv, smaller_conv
 from .general.channel_norm import build_channel_norm, norms_channels
 from .general.channel_shuffle import build_shuffle, shuffles_channels
 from .general.generator import build_staged
@@ -76,6 +76,12 @@ def considered(request: Request) -> list[Choice | Refusal]:
     """What the algorithms of the request's family say of it, where there are several."""
     family = family_of(request)
     return _CONSIDERED[family](request) if family in _CONSIDERED else []
+
+
+def smaller(request: Request, choice: Choice, least: tuple[int, int], times: int) -> Choice | None:
+    """What computes boxes of fewer than ``least`` (rows, columns), the fewest that ``choice`` takes, from the same
+    weights, with about so many times fewer columns; None if the family has no such thing."""
+    return smaller_conv(choice, least, times) if family_of(request) == CONVOLUTION else None
 
 
 def build_kernel(request: Request) -> Kernel:

@@ -31,6 +31,7 @@ from ...schedules.emit.open_sizes import sizes_of
 from ...schedules.instructions.amx import BFLOAT16_ONCE, work_of
 from ...schedules.kernel.context import SLACK
 from ...schedules.tiled import TiledKernel
+from ...schedules.words.alignment import aligned
 from ...schedules.words.dims import is_dim, to_relax
 from ...schedules.words.group import Kernel, Packed, Scratchpad, Value
 from ...schedules.words.sizes import usual
@@ -42,7 +43,6 @@ from .objects import build_object
 from .open_sizes import first_offset, open_sizes, shapes_function
 
 C_CALL = 1  # TVM's name for "already has its final signature": a plain C function
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Weights:
 
 
 def _padded(size: int) -> int:
-    return -(-(size + SLACK) // ALIGNMENT) * ALIGNMENT
+    return int(aligned(size + SLACK))
 
 
 def gather_weights(
@@ -262,4 +262,4 @@ def in_bfloat16(kernel: Kernel) -> bool:
 def workspace_bytes(kernels: Sequence[Kernel]) -> int:
     """What one worker may need at a time, over all kernels."""
     most = max((usual(kernel.workspace) for kernel in kernels), default=0)
-    return -(-most // ALIGNMENT) * ALIGNMENT
+    return int(aligned(most))

@@ -17,8 +17,9 @@ import tvm
 from tvm import tirx
 
 from ...passes.memory.open_offsets import in_order
-from ...passes.memory.plan import ALIGNMENT, MemoryPlan
+from ...passes.memory.plan import MemoryPlan
 from ...schedules.kernel.context import LARGEST
+from ...schedules.words.alignment import ALIGNMENT
 from ...schedules.words.atoms import variable
 from ...schedules.words.dims import is_dim, is_open, to_relax
 from ...schedules.words.group import Kernel, Value

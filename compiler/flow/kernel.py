@@ -26,12 +26,13 @@ from ...schedules.emit.open_sizes import sizes_of
 from ...schedules.operators.control import BRANCH, Rounds, bodies_of
 from ...schedules.operators.registry import attributes
 from ...schedules.tiled import TiledKernel
+from ...schedules.words.alignment import aligned
 from ...schedules.words.atoms import variable
 from ...schedules.words.dims import is_dim, maximum, to_relax
 from ...schedules.words.group import Group, Kernel, Packed, Scratch, Value, dtype_bytes
 from ...schedules.words.sizes import symbols_of, usual
 from .helpers import CLEAR, COPY, READ_FLAG, READ_NUMBER, WRITE_NUMBER, helpers
-from .program import Program, aligned
+from .program import Program
 
 Place = Callable[[], Any]  # gives an address
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from ...passes.memory.open_offsets import Slot, in_order
 from ...passes.memory.places import Places
-from ...passes.memory.plan import ALIGNMENT, MemoryPlan
-from ...schedules.words.dims import is_dim, maximum
+from ...passes.memory.plan import MemoryPlan
+from ...schedules.words.alignment import aligned
+from ...schedules.words.dims import maximum
 from ...schedules.words.group import Kernel, Value
 
 
@@ -51,10 +52,3 @@ class Program:
         """Where values and scratch begin in the block, by root."""
         ends = self.ends() if self.memory.sizes else {}
         return {o: ends[p.number][0] if isinstance(p, Slot) else p for o, p in self.memory.offsets.items()}
-
-
-def aligned(size: Any) -> Any:
-    """The next multiple of a cache line."""
-    if is_dim(size):
-        return (size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
-    return -(-size // ALIGNMENT) * ALIGNMENT

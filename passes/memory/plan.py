@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...schedules.words.alignment import ALIGNMENT, aligned
 from ...schedules.words.dims import is_dim, is_open, maximum
 from ...schedules.words.group import Kernel, Scratch, Scratchpad, Value, dtype_bytes
 from ...schedules.words.layout import Layout
@@ -17,8 +18,6 @@ from ...schedules.words.sizes import usual, value_of
 from .open_offsets import Slot, below, in_order
 from .placement import Life, place
 from .places import Places, places_of
-
-ALIGNMENT = 64  # a cache line, and the widest vector
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class MemoryPlan:
         ends: dict[int, int] = {}
         for i in in_order(self.below):
             size = value_of(self.sizes[i], symbols) if is_dim(self.sizes[i]) else self.sizes[i]
-            ends[i] = max((ends[j] for j in self.below[i]), default=0) + -(-size // ALIGNMENT) * ALIGNMENT
+            ends[i] = max((ends[j] for j in self.below[i]), default=0) + aligned(size)
         return max(ends.values()) if ends else self.planned_bytes
 
 
@@ -100,7 +99,7 @@ def plan_memory(
     merged, pairs = _merge_inplace(kernels, places, sizes, first, last)
     leaders: list[Value | Scratch] = [v for v in sizes if merged.get(v, v) is v]
     leaders.sort(key=lambda v: (-usual(sizes[v]), first[v]))
-    lives = [Life(max(1, -(-usual(sizes[v]) // ALIGNMENT)) * ALIGNMENT, first[v], last[v]) for v in leaders]
+    lives = [Life(max(ALIGNMENT, aligned(usual(sizes[v]))), first[v], last[v]) for v in leaders]
     starts, total = place(lives, enough)
     open_ = is_open(sizes.values())
     offsets: dict[Value | Scratch, Any] = dict(zip(leaders, map(Slot, range(len(leaders))) if open_ else starts))

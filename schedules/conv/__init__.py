@@ -18,6 +18,7 @@ from .family import (
     times_loaded,
 )
 from .scratch import Beside, besides, held_in_box
+from .select import smaller as smaller_conv
 
 __all__ = [
     "Beside",
@@ -35,6 +36,7 @@ __all__ = [
     "input_needs",
     "overwritten_in_boxes",
     "select_conv",
+    "smaller_conv",
     "supports_conv",
     "times_loaded",
 ]

@@ -63,6 +63,11 @@ class Algorithm(ABC):
         """Classes of plans that are worth a measurement, the best of each class first; near twins share a class."""
         return ()
 
+    def smaller(self, plan: Any, least: tuple[int, int], times: int) -> Any:
+        """The plan for boxes of fewer than ``least`` (rows, columns), which are the fewest that ``plan`` computes, with
+        about so many times fewer columns; it reads the same weights. None if there is none."""
+        return None
+
     def overwrites(self, request: Request, facts: ConvFacts, plan: Any) -> tuple[Value, ...]:
         """The inputs whose memory the output may take."""
         return ()

@@ -67,6 +67,12 @@ class Tile:
         """True if this tile has as many positions and vectors as ``other``, in fewer rows."""
         return (self.positions, self.blocks) == (other.positions, other.blocks) and self.rows < other.rows
 
+    def smaller(self, times: int) -> Tile | None:
+        """The tile of one row, or if it has one, of so many times fewer columns; None where channels share vectors."""
+        if self.parts > 1:
+            return None
+        return replace(self, rows=1, columns=self.columns if self.rows > 1 else max(1, self.columns // times))
+
     def __str__(self) -> str:
         text = f"{self.rows}x{self.columns}x{self.blocks}" + (f"/{self.parts}" if self.parts > 1 else "")
         return text if self.window is None else f"{text} for {self.window.taps} taps"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..words.choice import Choice, Refusal
@@ -77,3 +78,10 @@ def fits_storage(algorithm: Algorithm, request: Request, facts: ConvFacts, plan:
 
 def algorithm_of(choice: Choice) -> Algorithm:
     return ALGORITHMS[choice.algorithm]
+
+
+def smaller(choice: Choice, least: tuple[int, int], times: int) -> Choice | None:
+    """The same algorithm for boxes that are too small for ``choice``, as :meth:`.algorithm.Algorithm.smaller` says."""
+    algorithm = ALGORITHMS.get(choice.algorithm)
+    plan = None if algorithm is None else algorithm.smaller(choice.plan, least, times)
+    return None if plan is None else replace(choice, plan=plan)

@@ -21,9 +21,11 @@ from tvm import tirx
 
 from ..emit.builder import KernelBuilder
 from ..tiled.kernel import Builder, TiledKernel
+from ..tiled.operands import Operand, part_operands
 from ..tiled.program import Call
 from ..tiled.window_ops import build_margins
-from ..words.group import Request, Scratch, Scratchpad, Value, dtype_bytes
+from ..words.alignment import aligned
+from ..words.group import Request, Scratchpad, Value, dtype_bytes
 from ..words.layout import Layout
 from ..words.stripe_plan import Part, StripePlan
 from ..words.tile_plan import Task, TilePlan, Window
@@ -123,15 +125,9 @@ class _Striped(Builder):
         self.prepare()
         calls = [[self._call(s) for s in steps] for steps in self.plan.tasks[0].stripes]
         before = self._margins_in_memory()
-        offsets, total = self._scratch()
+        inner, offsets, total = part_operands(self.parts, aligned(self.plan.task_bytes), self.plan.windows)
         self.memory = list(self.stripes.streams)
-        operands: list[Any] = []
-        for part in self.parts:
-            for operand in part.operands:
-                inside = isinstance(operand, Scratch) or operand in self.plan.windows
-                if not inside and operand not in operands:
-                    operands.append(operand)
-        operands = [*self.memory, *(o for o in operands if o not in self.memory), Scratchpad(total)]
+        operands: list[Operand] = [*self.memory, *(o for o in inner if o not in self.memory), Scratchpad(total)]
 
         def driver(names: tuple[str, ...]) -> Any:
             return _Driver(self, names, operands, offsets, calls, before, total).build()

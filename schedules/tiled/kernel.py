@@ -18,15 +18,15 @@ from typing import Any
 
 from ...targets.target import Target
 from ..dispatch import build_kernel
+from ..words.alignment import aligned
 from ..words.group import Box, Group, Kernel, Packed, Request, Scratch, Value
 from ..words.tile_plan import Compute, Copy, Fill, Shift, Step, TilePlan
 from .box_support import box_opens
 from .core_sharing import Sharing
 from .driver import build_driver
+from .operands import part_operands
 from .program import Call, Program, fold_tasks
 from .window_ops import build_copy, build_fill, build_margins, build_part_copy, build_part_shift, build_shift
-
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,24 +66,19 @@ class Builder:
 
     def build(self) -> TiledKernel:
         """The kernel: parts, driver, operands and scratch."""
-        windows = self.plan.windows
         self.prepare()
         tasks = [[self._calls(stripe) for stripe in task.stripes] for task in self.plan.tasks]
         program = fold_tasks(tasks)
         before = self._margins()
-        offsets, worker_bytes = self._scratch()
+        start = aligned(self.plan.task_bytes)
+        operands, offsets, worker_bytes = part_operands(self.parts, start, self.plan.windows)
         sharing = self.plan.sharing
         workers = 1 if sharing > 1 else max(1, min(self.workers, len(tasks)))
         table = Packed("tasks", program.table)
         scratch = Scratch(worker_bytes * workers)
         if sharing > 1:
-            worker_bytes -= aligned(self.plan.task_bytes)
-            scratch = Scratch(aligned(self.plan.task_bytes) + worker_bytes * sharing)
-        operands: list[Value | Packed | Scratch] = []
-        for part in self.parts:
-            for operand in part.operands:
-                if not isinstance(operand, Scratch) and operand not in windows and operand not in operands:
-                    operands.append(operand)
+            worker_bytes -= start
+            scratch = Scratch(start + worker_bytes * sharing)
         operands += [table, scratch]
 
         def driver(names: tuple[str, ...]) -> Any:
@@ -233,22 +228,6 @@ class Builder:
                 )
         return found
 
-    # -- bytes -----------------------------------------------------------------------------------
-
-    def _scratch(self) -> tuple[dict[Any, int], int]:
-        """Byte offsets in a worker's scratch of windows and of the parts' own scratch, and the size of it all."""
-        offsets: dict[Any, int] = {v: w.offset for v, w in self.plan.windows.items()}
-        start = aligned(self.plan.task_bytes)
-        end = start
-        for part in self.parts:  # one runs at a time
-            at = start
-            for operand in part.operands:
-                if isinstance(operand, Scratch):
-                    offsets[operand] = at
-                    at = aligned(at + operand.bytes)
-            end = max(end, at)
-        return offsets, end
-
     def _flops(self, tasks: list[list[list[Call]]]) -> int:
         return sum(self.parts[call.part].flops for task in tasks for stripe in task for call in stripe)
 
@@ -265,8 +244,3 @@ class Builder:
 
 def _size(span: tuple[int, int]) -> int:
     return span[1] - span[0]
-
-
-def aligned(size: int) -> int:
-    """``size`` rounded up to cache lines."""
-    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ..conv.direct.algorithm import Direct
-from ..conv.direct.depthwise import Depthwise
-from ..conv.direct.int8_dot import Int8Dot
-from ..conv.register_tile import Tile
-from ..dispatch import build_kernel, select
-from ..words.choice import Choice
+from ..dispatch import build_kernel, select, smaller
 from ..words.dims import Open
 from ..words.group import Kernel, Request
 
@@ -28,7 +23,7 @@ def box_kernels(request: Request, enough: Callable[[tuple[int, int]], bool]) -> 
     box = request.box
     assert box is not None and box.open
     units, boxed = box.steps, request
-    choice: Choice | None = select(boxed)
+    choice = select(boxed)
     least: tuple[int, int] | None = None
     while True:
         kernel = build_kernel(replace(boxed, choice=choice))
@@ -39,24 +34,12 @@ def box_kernels(request: Request, enough: Callable[[tuple[int, int]], bool]) -> 
             fits = all(n <= unit for n, unit in zip(least, units))
             if fits or enough(least):
                 return
-            choice = _smaller(choice, least)
+            following = smaller(boxed, choice, least, SMALLER)
             columns = max(units[1], least[1] // SMALLER)
         elif smallest:
             raise Open(f"no kernel computes images smaller than {least[0]} x {least[1]}")
         else:
-            choice, columns = None, units[1]
-        if choice is None:
+            following, columns = None, units[1]
+        if following is None:
             boxed = replace(boxed, box=replace(box, rows=units[0], columns=columns))
-            choice = select(boxed)
-
-
-def _smaller(choice: Choice | None, least: tuple[int, int]) -> Choice | None:
-    """The next smaller register tile of the same algorithm, which reads the same weights; None if there is none."""
-    if choice is not None and choice.algorithm in (Direct.name, Int8Dot.name) and isinstance(choice.plan, Tile):
-        plan = choice.plan
-        if plan.parts == 1:
-            columns = plan.columns if plan.rows > 1 else max(1, plan.columns // SMALLER)
-            return replace(choice, plan=replace(plan, rows=1, columns=columns))
-    if choice is not None and choice.algorithm == Depthwise.name:
-        return replace(choice, plan=max(1, least[1] // SMALLER))
-    return None
+        choice = following or select(boxed)

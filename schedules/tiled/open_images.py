@@ -20,11 +20,12 @@ from ..conv import builds_conv
 from ..emit.builder import KernelBuilder
 from ..emit.open_sizes import sizes_of
 from ..words.dims import is_open, to_index
-from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
+from ..words.group import Box, Kernel, Request, Scratch
 from ..words.sizes import surely, usual
 from .box_support import box_alignment, box_refusal
-from .kernel import TiledKernel, aligned, box_target
+from .kernel import TiledKernel, box_target
 from .open_boxes import box_kernels
+from .operands import part_operands
 from .window_ops import build_margins
 
 
@@ -44,7 +45,8 @@ def build_open_images(request: Request) -> TiledKernel:
     margins = tuple(v for v in group.outputs if request.layout(v).margins)
     before = build_margins(group, request, margins) if margins else None
     parts = tuple(kernels if before is None else [*kernels, before])
-    operands, offsets, room = _operands(parts)
+    operands, offsets, end = part_operands(parts)
+    room = max(end, 64)
     scratch = Scratch(room * workers)
     operands.append(scratch)
     shape, units = group.outputs[0].shape, box_alignment(group)
@@ -147,20 +149,3 @@ def _holds(size: tuple[Any, Any], least: tuple[int, int]) -> Any:
     """Whether images are at least as large as ``least``; None if all are."""
     open_ = [to_index(d) >= n for d, n in zip(size, least) if not surely(lambda: d >= n)]  # noqa: B023
     return tirx.all(*open_) if open_ else None
-
-
-def _operands(parts: tuple[Kernel, ...]) -> tuple[list[Value | Packed | Scratch], dict[Any, int], int]:
-    """What the parts point to, but for their scratch; where that lies in a worker's, and how large a worker's is."""
-    operands: list[Value | Packed | Scratch] = []
-    offsets: dict[Any, int] = {}
-    room = 0
-    for part in parts:
-        at = 0
-        for operand in part.operands:
-            if isinstance(operand, Scratch):
-                offsets[operand] = at
-                at = aligned(at + operand.bytes)
-            elif operand not in operands:
-                operands.append(operand)
-        room = max(room, at)
-    return operands, offsets, max(room, 64)

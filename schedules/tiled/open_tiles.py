@@ -14,13 +14,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..words.alignment import aligned
 from ..words.dims import maximum
-from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
+from ..words.group import Box, Kernel, Request, Scratch, Value
 from ..words.open_tile_plan import OpenTilePlan
 from .box_support import box_alignment
-from .kernel import TiledKernel, aligned, box_target
+from .kernel import TiledKernel, box_target
 from .open_boxes import box_kernels
 from .open_driver import Driver
+from .operands import part_operands
 from .window_ops import build_fill, build_margins, build_part_shift, build_shift
 
 
@@ -78,13 +80,10 @@ class _Builder:
             if any(request.layout(v).margins for v in values):
                 whole = replace(request, box=None)
                 before.append(self._part(build_margins(request.group, whole, values)))
-        offsets, room = self._scratch()
-        scratch = Scratch(room * plan.workers if plan.sharing == 1 else aligned(plan.task_bytes) + room * plan.sharing)
-        operands: list[Value | Packed | Scratch] = []
-        for part in self.parts:
-            for operand in part.operands:
-                if not isinstance(operand, Scratch) and operand not in plan.windows and operand not in operands:
-                    operands.append(operand)
+        start = aligned(plan.task_bytes)
+        operands, offsets, end = part_operands(self.parts, start, plan.windows)
+        room = maximum(end - start if plan.sharing > 1 else end, 64)  # where cores share steps, of what each has alone
+        scratch = Scratch(room * plan.workers if plan.sharing == 1 else start + room * plan.sharing)
         operands.append(scratch)
 
         def driver(names: tuple[str, ...]) -> Any:
@@ -110,20 +109,6 @@ class _Builder:
     def _part(self, kernel: Kernel) -> int:
         self.parts.append(kernel)
         return len(self.parts) - 1
-
-    def _scratch(self) -> tuple[dict[Any, Any], Any]:
-        """Byte offsets in a worker's scratch of windows and of the parts' own scratch, and the size of it all; where
-        cores share steps, of what a core has of its own, behind the windows."""
-        offsets: dict[Any, Any] = {v: w.offset for v, w in self.plan.windows.items()}
-        start = end = aligned(self.plan.task_bytes)
-        for part in self.parts:  # one runs at a time
-            at = start
-            for operand in part.operands:
-                if isinstance(operand, Scratch):
-                    offsets[operand] = at
-                    at = aligned(at + operand.bytes)
-            end = maximum(end, at)
-        return offsets, maximum(end - start if self.plan.sharing > 1 else end, 64)
 
     def _describe(self) -> str:
         plan = self.plan

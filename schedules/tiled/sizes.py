@@ -10,12 +10,13 @@ from typing import Any
 
 from ..conv import held_in_box
 from ..dispatch import build_kernel
+from ..words.alignment import aligned
 from ..words.dims import maximum
 from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
 from ..words.open_tile_plan import OpenTilePlan
 from ..words.tile_plan import TilePlan
 from .box_support import box_opens
-from .kernel import Builder, aligned
+from .kernel import Builder
 from .open_tiles import open_requests
 
 

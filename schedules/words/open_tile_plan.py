@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .group import Group, Value
-from .tile_plan import Window
+from .tile_plan import MemberPlan, Window
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Link:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenTilePlan:
+class OpenTilePlan(MemberPlan):
     """How one tile group is computed at every size.
 
     ``links[m]`` are the readers of what member m makes; the last has none. Stripes have ``rows`` rows of the last
@@ -107,14 +107,3 @@ class OpenTilePlan:
         if member in self.whole:
             return False
         return not (len(own) == 1 and own[0].rows.is_same and self.units[member] == self.units[own[0].reader])
-
-    @property
-    def outputs(self) -> tuple[Value, ...]:
-        """Values that the members write whole, to memory."""
-        return tuple(v for g in self.members for v in g.outputs if v not in self.windows)
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        """Values that the members read and others make."""
-        made = {v for g in self.members for v in g.outputs}
-        return tuple(dict.fromkeys(v for g in self.members for v in g.inputs if v not in made))

@@ -92,8 +92,26 @@ class Task:
     stripes: tuple[tuple[Step, ...], ...]
 
 
+class MemberPlan:
+    """What a plan's members read and write together, ``windows`` aside."""
+
+    members: tuple[Group, ...]
+    windows: Mapping[Value, Window]
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """Values that the members write whole, to memory."""
+        return tuple(v for g in self.members for v in g.outputs if v not in self.windows)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """Values that the members read and others make."""
+        made = {v for g in self.members for v in g.outputs}
+        return tuple(dict.fromkeys(v for g in self.members for v in g.inputs if v not in made))
+
+
 @dataclass(frozen=True, eq=False)
-class TilePlan:
+class TilePlan(MemberPlan):
     """How one tile group is computed: its members' steps, task by task.
 
     ``windows``: value -> its window; those of saved rows are there too, under values of their own. ``task_bytes``: the
@@ -121,14 +139,3 @@ class TilePlan:
     def is_done(self, step: Step) -> bool:
         """True if ``step`` computes a concatenation whose parts were computed in its window: nothing is left to do."""
         return isinstance(step, Compute) and self.members[step.member].outputs[0] in self.wholes.values()
-
-    @property
-    def outputs(self) -> tuple[Value, ...]:
-        """Values that the members write whole, to memory."""
-        return tuple(v for g in self.members for v in g.outputs if v not in self.windows)
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        """Values that the members read and others make."""
-        made = {v for g in self.members for v in g.outputs}
-        return tuple(dict.fromkeys(v for g in self.members for v in g.inputs if v not in made))

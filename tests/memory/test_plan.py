@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 from halotile.passes.memory.places import Places
-from halotile.passes.memory.plan import ALIGNMENT, MemoryPlan, plan_memory
+from halotile.passes.memory.plan import MemoryPlan, plan_memory
+from halotile.schedules.words.alignment import ALIGNMENT
 from halotile.schedules.words.group import Kernel, Scratch, Value
 from halotile.schedules.words.layout import Layout
 from hypothesis import given, settings

@@ -9,7 +9,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from halotile.passes.dots import convolutions
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
+from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
 
 Sizes = dict[str, int]
@@ -133,12 +135,12 @@ def _kernels(model: onnx.ModelProto, target: str, **given: Any) -> list[str]:
     return [k["schedule"] for k in report["kernels"] if "of bytes" in k["schedule"]]
 
 
-def test_numbers_at_every_size(case, monkeypatch):
+def test_numbers_at_every_size(case, tmp_path):
     """In falling order too, so that what a larger size left in memory lies around a smaller one. All in bytes: where
     float32 by Winograd's algorithm is faster, its sums round, and bytes with them."""
-    monkeypatch.setattr(convolutions, "winograd_is_faster", lambda *_: False)
     model, typical, sizes = case
-    library = halotile.compile(model, typical=typical, threads=2)
+    run_pipeline(model, Options(resolve("native"), typical=typical, threads=2, winograd=False), output=tmp_path)
+    library = halotile.load(tmp_path)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     for at in sizes:
         x = np.random.default_rng(len(str(at))).standard_normal(_shape(model, at)).astype(np.float32)

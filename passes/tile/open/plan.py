@@ -19,6 +19,7 @@ from typing import Any
 
 from ....schedules.tiled.box_support import box_alignment
 from ....schedules.tiled.core_sharing import WIDE
+from ....schedules.words.alignment import ALIGNMENT, aligned
 from ....schedules.words.dims import floor_div, is_dim, maximum
 from ....schedules.words.group import Group, Value, dtype_bytes
 from ....schedules.words.layout import Layout
@@ -30,7 +31,6 @@ from ...memory.placement import Life, place
 from ..plan.form import RING, Untileable
 from .lines import Lines
 
-ALIGNMENT = 64
 PERIOD = 512  # sizes of an image after which remainders repeat
 
 
@@ -238,7 +238,7 @@ def _windows(
             known = layouts.get(value)
             shape = (*value.shape[:2], held[member], widths[member])
             layout = Layout.blocked(shape, known.block if known is not None else 0)
-            size = floor_div(layout.elements * dtype_bytes(value.dtype) + (ALIGNMENT - 1), ALIGNMENT) * ALIGNMENT
+            size = aligned(layout.elements * dtype_bytes(value.dtype))
             shapes.append(layout)
             sizes.append(size)
             values.append(value)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ....schedules.words.alignment import ALIGNMENT
 from ....schedules.words.group import Value, dtype_bytes
 from ....schedules.words.tile_plan import Span, Window
 from .form import Untileable
 from .members import Members
 from .rows_and_columns import Piece, clipped
-
-ALIGNMENT = 64
 
 
 def part_windows(windows: Mapping[Value, Window], wholes: Mapping[Value, Value]) -> dict[Value, Window]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ....schedules.words.alignment import aligned
 from ....schedules.words.group import Value, dtype_bytes
 from ....schedules.words.layout import Layout
 from ....schedules.words.tile_plan import Span, Window
@@ -25,7 +26,6 @@ from .form import Form
 from .members import Members
 from .overwrite_windows import Chains, Rows, chains_of, with_joint_bases
 
-ALIGNMENT = 64
 KEPT = 0.5  # of a ring's rows, and no more: it would be copied rather than computed
 JOINT = 2  # members at most that run on without waiting, since their windows live at the same time
 WORTH = 0.9  # of the bytes, and no more, for which rows are copied twice instead of once
@@ -44,7 +44,7 @@ class _Wanted:
 
     @property
     def bytes(self) -> int:
-        return -(-self.layout.elements * dtype_bytes(self.layout.held(self.value.dtype)) // ALIGNMENT) * ALIGNMENT
+        return int(aligned(self.layout.elements * dtype_bytes(self.layout.held(self.value.dtype))))
 
     @property
     def saves(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ....errors import HalotileError
 from ....schedules.scratchpad.kernel import MOST_TRANSFERS, most_transfers, scratch_bytes
+from ....schedules.words.alignment import aligned
 from ....schedules.words.group import Group, Request, Value, dtype_bytes
 from ....schedules.words.layout import Layout
 from ....schedules.words.policy import Policy
@@ -31,7 +32,6 @@ from ..tile import TileResult, joined
 from ..user_request import checked_shape
 from .costs import predicted
 
-ALIGNMENT = 64
 MISSES = 3  # chains that do not fit before longer ones are given up
 
 
@@ -176,7 +176,7 @@ def stripe_plan(
     streamed = [v for v in tiles.inputs if v.constant is None and len(v.shape) == 4]
     needs = [{v: _needed(tiles.members, steps, v) for v in streamed} for steps in stripes]
     streams: dict[Value, Stream] = {}
-    total = _aligned(tiles.task_bytes)
+    total = aligned(tiles.task_bytes)
     for value in (*streamed, *last.outputs):
         spans = [n[value] for n in needs] if value in streamed else [_computed(steps, groups) for steps in stripes]
         held = [s for s in spans if s is not None]
@@ -185,7 +185,7 @@ def stripe_plan(
         shape = (*value.shape[:2], max(_size(s.rows) for s in held), max(_size(s.columns) for s in held))
         known = layouts.get(value)
         layout = Layout.blocked(shape, known.block if known is not None else 0)
-        size = _aligned(layout.elements * dtype_bytes(value.dtype))
+        size = aligned(layout.elements * dtype_bytes(value.dtype))
         streams[value] = Stream(value, layout, (total, total + size))
         total += 2 * size
     given, results = ([v for v in values if v in streams] for values in (streamed, last.outputs))
@@ -279,7 +279,3 @@ def border(value: Value, rows: Span, columns: Span, base: tuple[int, int]) -> li
 
 def _size(span: Span) -> int:
     return span[1] - span[0]
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT

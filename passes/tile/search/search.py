@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from ....schedules.words.alignment import aligned
 from ....schedules.words.group import Value
 from .member_cost import value_bytes
 from .model import Model, Segment, shapes
@@ -23,7 +24,6 @@ from .segments import Grown, segments
 
 T = TypeVar("T")
 Rooms = dict[int, int]  # by index: the bytes beside that a group, computed whole, must do with
-ALIGNMENT = 64
 POINTS = 48  # of a curve that are kept
 OPTIONS = 8  # shapes of one segment that are kept
 
@@ -157,7 +157,7 @@ class Live:
                 self.read[root] = max(self.read.get(root, index), index)
         for root in [r for r in self.made if r not in placed]:
             size = max(value_bytes(root, program.layouts), 1)
-            self.size[root] = -(-size // ALIGNMENT) * ALIGNMENT
+            self.size[root] = aligned(size)
         self.between: dict[tuple[int, int], float] = {}
         roots = list(self.size)
         self.spans = np.array([(self.made[r], self.read[r]) for r in roots], np.int64).reshape(-1, 2).T

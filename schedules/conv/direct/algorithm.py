@@ -29,6 +29,9 @@ class Direct(Algorithm):
     def label(self, plan: Tile) -> str:
         return f"direct {plan}"
 
+    def smaller(self, plan: Tile, least: tuple[int, int], times: int) -> Tile | None:
+        return plan.smaller(times)
+
     def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Tile]]:
         space = replace(tile_space(request, facts), window=own_window(request, facts))
         return (best_tiles(request.target, space),)

@@ -121,6 +121,9 @@ class Depthwise(Algorithm):
     def label(self, plan: int | None) -> str:
         return self.name if plan is None else f"{self.name} {plan}"
 
+    def smaller(self, plan: int | None, least: tuple[int, int], times: int) -> int:
+        return max(1, least[1] // times)
+
     def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[int]]:
         return (column_counts(request, facts),)
 

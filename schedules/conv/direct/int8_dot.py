@@ -199,5 +199,8 @@ class Int8Dot(Algorithm):
     def build(self, request: Request, facts: ConvFacts, plan: Tile) -> Kernel:
         return build_bytes(request, facts, plan)
 
+    def smaller(self, plan: Tile, least: tuple[int, int], times: int) -> Tile | None:
+        return plan.smaller(times)
+
     def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Tile]]:
         return ([byte_tile(request, facts)],)
