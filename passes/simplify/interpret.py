@@ -53,11 +53,21 @@ def _value(node: Node, inputs: list[Any]) -> Any:
         results = control.evaluate(node.op, operator.attributes(node), inputs, _body)
         return results[0] if node.is_tensor else results
     value = evaluate(node, inputs)
-    if value is None and node.op in _TABLE:
-        value = _TABLE[node.op](node, *inputs)
-        if isinstance(value, np.ndarray):
-            value = value.astype(inputs[0].dtype)
+    if value is None:
+        value = _by_definition(node, inputs)
     return compiled(node, inputs) if value is None else value
+
+
+def _by_definition(node: Node, inputs: list[Any]) -> Any:
+    """What the definitions below say, or the record of an operator of ours; None if neither does."""
+    record = operator.own(node.op)
+    if node.op in _TABLE:
+        value = _TABLE[node.op](node, *inputs)
+    elif record is not None and record.reference is not None:
+        value = record.reference(*(x.astype(_WIDE) for x in inputs), **operator.attributes(node))
+    else:
+        return None
+    return value.astype(inputs[0].dtype) if isinstance(value, np.ndarray) else value
 
 
 def _body(function: relax.Function, inputs: Sequence[Any]) -> list[np.ndarray]:
@@ -245,10 +255,6 @@ _TABLE: dict[str, Callable[..., Any]] = {
         0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3.0)))
     ),
     "relax.nn.silu": lambda node, x: _silu(x.astype(_WIDE)),
-    "halotile.softplus": lambda node, x: np.logaddexp(0, x.astype(_WIDE)),
-    "halotile.mish": lambda node, x: x * np.tanh(np.logaddexp(0, x.astype(_WIDE))),
-    "halotile.hard_swish": lambda node, x: x * np.clip(x.astype(_WIDE) / 6 + 0.5, 0, 1),
-    "halotile.hard_sigmoid": lambda node, x: np.clip(x.astype(_WIDE) * node.attr("alpha") + node.attr("beta"), 0, 1),
     "halotile.standardise": _standardised,
     "halotile.centre": _centred,
     "relax.split": _split,

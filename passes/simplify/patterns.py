@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...schedules.operators import registry as own
 from .graph import CONST, Node
 
 FLOATS = frozenset(("float16", "float32", "float64", "bfloat16"))
@@ -17,7 +18,7 @@ UNARY = frozenset(
         " nn.leakyrelu nn.gelu nn.gelu_tanh nn.selu nn.silu nn.softplus"
     ).split()
 )
-UNARY |= {f"halotile.{n}" for n in ("softplus", "mish", "hard_swish", "hard_sigmoid")}
+UNARY |= {operator.name for operator in own.operators() if operator.movable}
 BINARY = frozenset(
     f"relax.{n}"
     for n in (

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
 from ..words.sizes import dim_of
 from ..words.tvm_types import Expr
 from .common import dtype_of, elementwise, larger, share_of, smaller
+from .open_shapes import same
 from .registry import define
 from .standardised import centred, standardised
 
@@ -20,7 +22,7 @@ def _number(value: float, like: Expr) -> Expr:
     return tirx.const(value, dtype_of(like))
 
 
-@define("halotile.hard_sigmoid")
+@define("halotile.hard_sigmoid", movable=True, reference=lambda x, alpha, beta: np.clip(x * alpha + beta, 0, 1))
 def hard_sigmoid(x: te.Tensor, *, alpha: float, beta: float) -> te.Tensor:
     """min(1, max(0, alpha x + beta)); constants first, so that a NaN stays one."""
 
@@ -31,7 +33,7 @@ def hard_sigmoid(x: te.Tensor, *, alpha: float, beta: float) -> te.Tensor:
     return elementwise("hard_sigmoid", apply, x)
 
 
-@define("halotile.hard_swish")
+@define("halotile.hard_swish", movable=True, reference=lambda x: x * np.clip(x / 6 + 0.5, 0, 1))
 def hard_swish(x: te.Tensor) -> te.Tensor:
     """x * min(1, max(0, x / 6 + 1/2))"""
 
@@ -42,7 +44,7 @@ def hard_swish(x: te.Tensor) -> te.Tensor:
     return elementwise("hard_swish", apply, x)
 
 
-@define("halotile.softplus")
+@define("halotile.softplus", movable=True, reference=lambda x: np.logaddexp(0, x))
 def softplus(x: te.Tensor) -> te.Tensor:
     """log(1 + e^x) = max(x, 0) + log1p(t) with t = e^-|x|, which neither overflows nor cancels.
 
@@ -63,7 +65,7 @@ def softplus(x: te.Tensor) -> te.Tensor:
     return elementwise("softplus", apply, x)
 
 
-@define("halotile.mish")
+@define("halotile.mish", movable=True, reference=lambda x: x * np.tanh(np.logaddexp(0, x)))
 def mish(x: te.Tensor) -> te.Tensor:
     """x tanh(log(1 + e^x)) = x n / (n + 2) with n = e^x (e^x + 2); from x = 20 on the quotient is 1."""
 
@@ -75,13 +77,13 @@ def mish(x: te.Tensor) -> te.Tensor:
     return elementwise("mish", apply, x)
 
 
-@define("halotile.standardise")
+@define("halotile.standardise", shapes=same)
 def standardise(x: te.Tensor, *, axes: list[int], epsilon: float) -> te.Tensor:
     """(x - mean) / sqrt(mean((x - mean)^2) + epsilon) over ``axes``; the variance is that of the centred values."""
     return standardised(x, axes, epsilon, "standardise")
 
 
-@define("halotile.centre")
+@define("halotile.centre", shapes=same)
 def centre(x: te.Tensor, *, axes: list[int]) -> te.Tensor:
     """x - mean over ``axes``, where the mean is not rounded first."""
     return centred(x, axes, "centre")

@@ -11,10 +11,19 @@ from tvm import te, tirx
 from ..words.dims import is_open
 from ..words.tvm_types import Expr
 from .common import shape_of, transposed_extents
+from .open_shapes import Shape
 from .registry import define
 
 
-@define("halotile.conv_transpose")
+def _transposed(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    (batch, _, *size), (_, outputs, *kernel) = shapes
+    if a.get("output") is not None:
+        return [[batch, outputs * a["groups"], *a["output"]]]
+    spans = (a["strides"], a["dilations"], a["begin"], a["end"])
+    return [[batch, outputs * a["groups"], *transposed_extents(size, kernel, *spans)]]
+
+
+@define("halotile.conv_transpose", shapes=_transposed)
 def conv_transpose(
     x: te.Tensor,
     w: te.Tensor,

@@ -9,10 +9,19 @@ from typing import Any
 from tvm import te, tirx
 
 from .common import shape_of, window_extents
+from .open_shapes import Shape
 from .registry import define
 
 
-@define("halotile.dot_conv")
+def _convolved(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    (batch, _, *size), (outputs, _, *kernel) = shapes
+    if a.get("output") is not None:
+        return [[batch, outputs, *a["output"]]]
+    spans = (a["strides"], a["dilations"], a["begin"], a["end"])
+    return [[batch, outputs, *window_extents(size, kernel, *spans)]]
+
+
+@define("halotile.dot_conv", shapes=_convolved, dtypes=["int32"])
 def dot_conv(
     x: te.Tensor,
     w: te.Tensor,

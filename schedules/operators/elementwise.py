@@ -9,11 +9,12 @@ from tvm import te, tirx
 from ..math.wrapping import number, width
 from ..words.tvm_types import Expr
 from .common import broadcast_read, broadcast_shape, dtype_of, elementwise, shape_of
+from .open_shapes import broadcast, same
 from .registry import define
 from .wrapping_elements import WITHIN
 
 
-@define("halotile.libm")
+@define("halotile.libm", shapes=same)
 def libm(x: te.Tensor, *, function: str) -> te.Tensor:
     """A function of the C library, by its name (``expm1``, ``log1p``, ``tan`` ...), at full precision."""
 
@@ -27,13 +28,13 @@ def libm(x: te.Tensor, *, function: str) -> te.Tensor:
     return elementwise(function, apply, x)
 
 
-@define("halotile.integer_divide")
+@define("halotile.integer_divide", shapes=broadcast)
 def integer_divide(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     """a / b, rounded towards zero; division by zero gives zero instead of a trap, the least number over -1 wraps."""
     return elementwise("integer_divide", tirx.truncdiv, a, b)
 
 
-@define("halotile.quotient")
+@define("halotile.quotient", shapes=broadcast)
 def quotient(x: te.Tensor, divisor: te.Tensor, inverse: te.Tensor) -> te.Tensor:
     """x / divisor, ``inverse`` being 1 / divisor rounded once: a product, what it lacks, and the product of that. Every
     bit is a division's where no step leaves the range of normal numbers."""
@@ -64,7 +65,7 @@ def saturated(x: te.Tensor, *, low: float, high: float, dtype: str) -> te.Tensor
     return te.compute(shape_of(x), lambda *i: apply(x(*i)), name="saturated", attrs={WITHIN: True})
 
 
-@define("halotile.rounded")
+@define("halotile.rounded", shapes=same)
 def rounded(x: te.Tensor, *, zero: int, low: int, high: int, dtype: str) -> te.Tensor:
     """The whole number next to x, of two the even one, and ``zero``, from ``low`` to ``high``. It must be an int32."""
 
@@ -75,7 +76,7 @@ def rounded(x: te.Tensor, *, zero: int, low: int, high: int, dtype: str) -> te.T
     return te.compute(shape_of(x), lambda *i: apply(x(*i)), name="rounded", attrs={WITHIN: True})
 
 
-@define("halotile.modulo")
+@define("halotile.modulo", shapes=broadcast)
 def modulo(a: te.Tensor, b: te.Tensor, *, truncate: bool) -> te.Tensor:
     """The remainder: with the sign of ``a`` when ``truncate`` (C), else with the sign of ``b`` (Python); of integers
     and zero, zero."""
@@ -96,7 +97,7 @@ def modulo(a: te.Tensor, b: te.Tensor, *, truncate: bool) -> te.Tensor:
     return elementwise("modulo", remainder, a, b)
 
 
-@define("halotile.bit_shift")
+@define("halotile.bit_shift", shapes=broadcast)
 def bit_shift(a: te.Tensor, b: te.Tensor, *, left: bool) -> te.Tensor:
     """a << b or a >> b (arithmetic for signed types); a shift outside the type's width leaves only the sign's fill."""
 
@@ -114,7 +115,7 @@ def bit_shift(a: te.Tensor, b: te.Tensor, *, left: bool) -> te.Tensor:
     return elementwise("bit_shift", shift, a, b)
 
 
-@define("halotile.integer_power")
+@define("halotile.integer_power", shapes=broadcast)
 def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     """a ** b for integers, exact (modulo the type's width) by squaring; a negative exponent gives 0, 1 or -1.
 

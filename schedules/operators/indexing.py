@@ -8,6 +8,7 @@ from tvm import te, tirx
 
 from ..words.tvm_types import Expr
 from .common import highest, is_float, is_nan, lowest, shape_of, wide
+from .open_shapes import Shape, replaced, same
 from .registry import define
 from .te_stages import EXTREME, FIRST, LARGEST, LAST, SMALLEST
 
@@ -20,7 +21,22 @@ def wrapped(index: Expr, length: Any) -> Expr:
     return tirx.max(tirx.min(positive, size - 1), tirx.const(0, "int64"))
 
 
-@define("halotile.gather")
+def _gathered(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    return [replaced(shapes[0], a["axis"], *shapes[1])]
+
+
+def _gathered_nd(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    data, indices = shapes
+    if not isinstance(indices[-1], int):
+        raise ValueError("the length of an index is open")
+    return [[*indices[:-1], *data[a["batch_dims"] + indices[-1] :]]]
+
+
+def _reduced(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    return [replaced(shapes[0], a["axis"], *([1] if a["keepdims"] else []))]
+
+
+@define("halotile.gather", shapes=_gathered)
 def gather(x: te.Tensor, indices: te.Tensor, *, axis: int) -> te.Tensor:
     """x[..., indices, ...] along ``axis``; the result has the shape of indices in its place."""
     return gathered(x, indices, axis, False)
@@ -72,19 +88,19 @@ def _extreme(x: te.Tensor, axis: int, keepdims: bool, last: bool, largest: bool)
     return position
 
 
-@define("halotile.argmax")
+@define("halotile.argmax", shapes=_reduced, dtypes=["int64"])
 def argmax(x: te.Tensor, *, axis: int, keepdims: bool, last: bool) -> te.Tensor:
     """The position (int64) of the largest element along ``axis``: the first of equals, or the last."""
     return _extreme(x, axis, keepdims, last, largest=True)
 
 
-@define("halotile.argmin")
+@define("halotile.argmin", shapes=_reduced, dtypes=["int64"])
 def argmin(x: te.Tensor, *, axis: int, keepdims: bool, last: bool) -> te.Tensor:
     """The position (int64) of the smallest element along ``axis``: the first of equals, or the last."""
     return _extreme(x, axis, keepdims, last, largest=False)
 
 
-@define("halotile.gather_elements")
+@define("halotile.gather_elements", shapes=lambda shapes, _: [shapes[1]])
 def gather_elements(x: te.Tensor, indices: te.Tensor, *, axis: int) -> te.Tensor:
     """y[i] = x[i with indices[i] in place of i[axis]]; the shape is that of indices."""
     length = shape_of(x)[axis]
@@ -97,7 +113,7 @@ def gather_elements(x: te.Tensor, indices: te.Tensor, *, axis: int) -> te.Tensor
     return te.compute(shape_of(indices), read, name="gather_elements")
 
 
-@define("halotile.gather_nd")
+@define("halotile.gather_nd", shapes=_gathered_nd)
 def gather_nd(x: te.Tensor, indices: te.Tensor, *, batch_dims: int) -> te.Tensor:
     """The last axis of indices holds positions in the axes of x after the batch ones."""
     shape, index_shape = shape_of(x), shape_of(indices)
@@ -111,7 +127,7 @@ def gather_nd(x: te.Tensor, indices: te.Tensor, *, batch_dims: int) -> te.Tensor
     return te.compute(index_shape[:-1] + shape[batch_dims + depth :], read, name="gather_nd")
 
 
-@define("halotile.reverse_sequence")
+@define("halotile.reverse_sequence", shapes=same)
 def reverse_sequence(x: te.Tensor, lengths: te.Tensor, *, batch_axis: int, time_axis: int) -> te.Tensor:
     """The first lengths[b] elements along time_axis of every b turned round, the rest left where they are."""
     size = shape_of(x)[time_axis]

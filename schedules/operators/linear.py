@@ -8,6 +8,7 @@ from tvm import te
 
 from ..words.tvm_types import Expr
 from .common import shape_of
+from .open_shapes import Shape, same_dim
 from .registry import define
 
 
@@ -38,7 +39,18 @@ def parse_einsum(equation: str, ranks: list[int]) -> tuple[list[list[str]], list
     return operands, [f"...{i}" for i in range(widest)] + once
 
 
-@define("halotile.einsum")
+def _summed(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    terms, _, out = a["equation"].replace(" ", "").partition("->")
+    letters, dims = terms.replace(",", ""), [d for s in shapes for d in s]
+    if "." in terms or "->" not in a["equation"] or len(letters) != len(dims):
+        raise ValueError("halotile.einsum needs fixed dimensions in this form")
+    size = dict(zip(letters, dims))
+    if any(not same_dim(size[x], d) for x, d in zip(letters, dims)):
+        raise ValueError("dimensions of one letter may differ")
+    return [[size[x] for x in out]]
+
+
+@define("halotile.einsum", shapes=_summed)
 def einsum(*operands: te.Tensor, equation: str) -> te.Tensor:
     """``equation`` in numpy's notation, with repeated labels (diagonals) and ellipses."""
     terms, output = parse_einsum(equation, [len(x.shape) for x in operands])

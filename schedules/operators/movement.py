@@ -9,13 +9,22 @@ from tvm import te, tirx
 
 from ..words.tvm_types import Expr
 from .common import shape_of
+from .open_shapes import Shape
 from .registry import define
 
 #: Tensors that one kernel joins: it chooses among them for every element, and of a chain of choices each read stands
 #: under the conditions of all before it, so that code for many grows with the square of their number.
 MOST_PARTS = 64
 
-@define("halotile.slice")
+def _sliced(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    return [a["shape"]]
+
+
+def _padded(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    return [[d + b + e if b + e else d for d, b, e in zip(shapes[0], a["begin"], a["end"])]]
+
+
+@define("halotile.slice", shapes=_sliced)
 def slice_(x: te.Tensor, *, begin: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> te.Tensor:
     """y[i] = x[begin + i * step] along every axis; steps may be negative."""
     return te.compute(
@@ -23,7 +32,7 @@ def slice_(x: te.Tensor, *, begin: Sequence[int], step: Sequence[int], shape: Se
     )
 
 
-@define("halotile.pad")
+@define("halotile.pad", shapes=_padded)
 def pad(x: te.Tensor, fill: te.Tensor, *, begin: Sequence[int], end: Sequence[int]) -> te.Tensor:
     """x with the scalar ``fill`` before and after every axis."""
     size = shape_of(x)

@@ -12,6 +12,7 @@ from ..words.dims import maximum
 from ..words.sizes import dim_of
 from ..words.tvm_types import Expr
 from .common import largest_number, lowest, shape_of
+from .open_shapes import Shape, same
 from .registry import define, override
 
 
@@ -78,7 +79,19 @@ for _rank in (1, 2, 3):
     override(f"relax.nn.max_pool{_rank}d")(_largest)
 
 
-@define("halotile.global_max_pool")
+def _flattened(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    return [[1 if k in a["axes"] else d for k, d in enumerate(shapes[0])]]
+
+
+def _windowed(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    return [[*shapes[0][:2], *a["output"]]]
+
+
+def _pooled_with_indices(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    return _windowed(shapes, a) * 2
+
+
+@define("halotile.global_max_pool", shapes=_flattened)
 def global_max_pool(x: te.Tensor, *, axes: Sequence[int]) -> te.Tensor:
     """The largest element over ``axes``, which stay with length one, that is no NaN; -inf if there is none."""
     shape = shape_of(x)
@@ -91,7 +104,7 @@ def global_max_pool(x: te.Tensor, *, axes: Sequence[int]) -> te.Tensor:
     )
 
 
-@define("halotile.window_sum")
+@define("halotile.window_sum", shapes=_windowed)
 def window_sum(
     x: te.Tensor,
     *,
@@ -114,7 +127,7 @@ def window_sum(
     return te.compute([n, c, *output], total, name="window_sum")
 
 
-@define("halotile.channel_window_sum")
+@define("halotile.channel_window_sum", shapes=same)
 def channel_window_sum(x: te.Tensor, *, size: int) -> te.Tensor:
     """The sum over ``size`` neighbouring channels, floor((size - 1) / 2) of them before: [N, C, ...] -> same."""
     n, c, *rest = shape_of(x)
@@ -131,7 +144,7 @@ def channel_window_sum(x: te.Tensor, *, size: int) -> te.Tensor:
     )
 
 
-@define("halotile.max_pool_with_indices")
+@define("halotile.max_pool_with_indices", shapes=_pooled_with_indices, dtypes=[None, "int64"])
 def max_pool_with_indices(
     x: te.Tensor,
     *,

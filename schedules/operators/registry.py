@@ -15,9 +15,11 @@ A Relax operator's expression is its FLegalize rule's TE function, unless :func:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, te
@@ -27,27 +29,58 @@ from tvm.ir import _ffi_api as _ir_ffi
 from ..words.dims import to_relax
 from ..words.sizes import dim_of
 from ..words.tvm_types import Expr, Tensor
-from . import open_shapes
 from .loops import types_alone
+from .open_shapes import Rule, same
 from .wrapping_elements import with_wrapping
 
 TEFunction = Callable[..., "te.Tensor | Sequence[te.Tensor]"]
 
-_OWN: dict[str, TEFunction] = {}
+Reference = Callable[..., np.ndarray]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What is known of an operator of ours: all that others ask of it by its name.
+
+    ``expression``  the results as TE tensors, of which types, fusion, cost and numbers follow
+    ``shapes``      result shapes where dims are open, if the expression needs numbers for them (:mod:`.open_shapes`)
+    ``dtypes``      of the results, where they are not that of the first operand
+    ``movable``     a function of one element, past which rewrites may move views, slices and repetitions
+    ``reference``   the result by NumPy, of operands in a wide dtype and the attributes: what ``--check`` compares with
+    """
+
+    name: str
+    expression: TEFunction
+    shapes: Rule | None = None
+    dtypes: tuple[str | None, ...] = ()
+    movable: bool = False
+    reference: Reference | None = None
+
+
+_OWN: dict[str, Operator] = {}
 _OVERRIDES: dict[str, Callable[..., Any]] = {}
 
 
-def define(name: str) -> Callable[[TEFunction], TEFunction]:
+def define(
+    name: str,
+    *,
+    shapes: Rule | None = None,
+    dtypes: Sequence[str | None] = (),
+    movable: bool = False,
+    reference: Reference | None = None,
+) -> Callable[[TEFunction], TEFunction]:
     """Registers ``name`` as a Relax operator whose meaning (and so its type) is the decorated TE function.
 
     The function takes one TE tensor per operand (positional) and the attributes as keywords (plain Python values:
-    int, float, bool, str, None, lists of these). It returns one tensor, or a sequence for several outputs.
+    int, float, bool, str, None, lists of these). It returns one tensor, or a sequence for several outputs. The other
+    arguments are fields of :class:`Operator`.
     """
 
     def register(function: TEFunction) -> TEFunction:
         if name in _OWN:
             raise ValueError(f"operator {name} is defined twice")
-        _OWN[name] = function
+        rule = same if movable and shapes is None else shapes
+        _OWN[name] = Operator(name, function, rule, tuple(dtypes), movable, reference)
         _ir_ffi.RegisterOp(name, function.__doc__ or name)
         op = Op.get(name)
         op.set_attr("FInferType", _infer_type)
@@ -55,6 +88,16 @@ def define(name: str) -> Callable[[TEFunction], TEFunction]:
         return function
 
     return register
+
+
+def own(name: str) -> Operator | None:
+    """The record of an operator of ours; None for Relax's."""
+    return _OWN.get(name)
+
+
+def operators() -> Iterable[Operator]:
+    """The records of all operators of ours whose files were imported."""
+    return _OWN.values()
 
 
 def override(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -96,7 +139,7 @@ def expression(call_: Call, inputs: Sequence[Any]) -> list[te.Tensor]:
 def _written(call_: Call, inputs: Sequence[Any]) -> list[te.Tensor]:
     name = call_.op.name
     if name in _OWN:
-        return _as_list(_OWN[name](*inputs, **attributes(call_)))
+        return _as_list(_OWN[name].expression(*inputs, **attributes(call_)))
     if name in _OVERRIDES:
         return _as_list(_OVERRIDES[name](call_, *inputs))
     return _as_list(_from_legalize(call_, inputs))
@@ -172,10 +215,11 @@ def _without_literals(call_: Call) -> Call:
 
 def _infer_type(call_: Call, _context: Any) -> Any:
     shapes = [[getattr(d, "value", d) for d in a.ty.shape.values] for a in call_.args]
-    if not all(isinstance(d, int) for s in shapes for d in s) and open_shapes.has_rule(call_.op.name):
-        open_ = open_shapes.result_shapes(call_.op.name, shapes, attributes(call_))
-        dtypes = open_shapes.result_dtypes(call_.op.name, str(call_.args[0].ty.dtype.dtype), len(open_))
-        types = [relax.TensorType(s, t) for s, t in zip(open_, dtypes)]
+    record = _OWN[call_.op.name]
+    if record.shapes is not None and not all(isinstance(d, int) for s in shapes for d in s):
+        open_ = record.shapes(shapes, attributes(call_))
+        first, dtypes = str(call_.args[0].ty.dtype.dtype), record.dtypes or (None,) * len(open_)
+        types = [relax.TensorType(s, t or first) for s, t in zip(open_, dtypes)]
         return types[0] if len(types) == 1 else relax.TupleType(types)
     inputs = []
     for i, arg in enumerate(call_.args):

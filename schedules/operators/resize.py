@@ -12,12 +12,21 @@ from tvm import te, tirx
 from ..instructions.opaque_numbers import fence
 from ..words.tvm_types import Expr
 from .common import dtype_of, shape_of
+from .open_shapes import Shape, replaced
 from .registry import define
 
 UNROLLED = 8  # taps up to this many are one expression (inlined by consumers), more are a reduction
 
 
-@define("halotile.upsample")
+def _upsampled(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    return [[d * f if f != 1 else d for d, f in zip(shapes[0], a["factors"])]]
+
+
+def _resampled(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+    return [replaced(shapes[0], a["axis"], shapes[1][0])]
+
+
+@define("halotile.upsample", shapes=_upsampled)
 def upsample(x: te.Tensor, *, factors: Sequence[int]) -> te.Tensor:
     """Every element repeated ``factors[a]`` times along axis a: y[..., o, ...] = x[..., o // factor, ...]."""
     shape = [d * f for d, f in zip(shape_of(x), factors)]
@@ -28,7 +37,7 @@ def upsample(x: te.Tensor, *, factors: Sequence[int]) -> te.Tensor:
     )
 
 
-@define("halotile.resample")
+@define("halotile.resample", shapes=_resampled)
 def resample(x: te.Tensor, index: te.Tensor, weight: te.Tensor, *, axis: int) -> te.Tensor:
     """y[..., o, ...] = sum over k of weight[o, k] * x[..., index[o, k], ...]."""
     shape = shape_of(x)

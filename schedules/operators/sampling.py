@@ -14,6 +14,7 @@ from ..words.sizes import surely
 from ..words.tvm_types import Buffer, Expr
 from .common import dtype_of, is_nan, number, shape_of
 from .loops import Run, kind_of, runs, written
+from .open_shapes import Shape
 from .registry import define
 
 FAR = 2.0**22  # a position beyond which is taken for that one, so that it can be a whole number
@@ -96,7 +97,11 @@ def _cubic_weights(t: Expr) -> list[Any]:
     return [far(t + c(1)), near(t), near(c(1) - t), far(c(2) - t)]
 
 
-@define("halotile.grid_sample")
+def _sampled(shapes: list[Shape], _: dict[str, Any]) -> list[Shape]:
+    return [[*shapes[0][:2], *shapes[1][1:-1]]]
+
+
+@define("halotile.grid_sample", shapes=_sampled)
 def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align_corners: bool) -> te.Tensor:
     """x [N, C, ...] read at grid [N, ..., d], whose last axis holds positions in [-1, 1], the last axis of x first.
 

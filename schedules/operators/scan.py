@@ -15,6 +15,7 @@ from .common import dtype_of, is_float, shape_of
 from .filtered import offer_all
 from .heap import Before, Heap, RankHeap, order, rank_of
 from .loops import Run, accumulator, cast, kind_of, runs, split_at, written
+from .open_shapes import same
 from .radix import key_of, radix_pays, sort_descending
 from .registry import define
 
@@ -47,13 +48,13 @@ def _running(x: te.Tensor, axis: int, exclusive: bool, reverse: bool, product: b
     return written("running", [x], [(shape_of(x), dtype)], write)[0]
 
 
-@define("halotile.cumsum")
+@define("halotile.cumsum", shapes=same)
 def cumsum(x: te.Tensor, *, axis: int, exclusive: bool, reverse: bool) -> te.Tensor:
     """The sum of the elements up to each one (without it when exclusive; from the end when reverse)."""
     return _running(x, axis, exclusive, reverse, product=False)
 
 
-@define("halotile.cumprod")
+@define("halotile.cumprod", shapes=same)
 def cumprod(x: te.Tensor, *, axis: int, exclusive: bool, reverse: bool) -> te.Tensor:
     """The product of the elements up to each one (without it when exclusive; from the end when reverse)."""
     return _running(x, axis, exclusive, reverse, product=True)

@@ -18,6 +18,7 @@ from ..words.sizes import product
 from ..words.tvm_types import Buffer, Expr
 from .common import dtype_of, larger, shape_of, smaller, wide
 from .loops import kind_of, split_at, written
+from .open_shapes import same
 from .registry import define
 
 LANES = 16
@@ -62,7 +63,7 @@ def _offset(index: Expr, extent: Sequence[Any], shape: Sequence[Any]) -> Any:
     return offset
 
 
-@define("halotile.scatter_elements")
+@define("halotile.scatter_elements", shapes=same)
 def scatter_elements(
     x: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, axis: int, reduction: str
 ) -> te.Tensor:
@@ -102,7 +103,7 @@ def _put(
         k.store(out, place, _combine(reduction, k.load(out, place), new))
 
 
-@define("halotile.scatter_nd")
+@define("halotile.scatter_nd", shapes=same)
 def scatter_nd(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reduction: str) -> te.Tensor:
     """x with slices of updates put (or added, ...) at the positions in the last axis of indices; the last wins."""
     shape, index_shape = shape_of(x), shape_of(indices)
@@ -146,7 +147,7 @@ def scatter_nd(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reductio
     return written("scatter_nd", [x, indices, updates], [(shape, dtype_of(x))], write)[0]
 
 
-@define("halotile.scatter_known")
+@define("halotile.scatter_known", shapes=same)
 def scatter_known(x: te.Tensor, table: te.Tensor, updates: te.Tensor, *, reduction: str) -> te.Tensor:
     """Scatter at positions known at import: table[p] is the row of updates that hits row p of x, or -1.
 
