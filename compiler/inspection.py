@@ -20,6 +20,7 @@ from .frontend.functions import dtype_name
 from .frontend.known import with_their_shapes
 from .frontend.load import Source, load, metadata_of
 from .frontend.shapes import declared_shape, run_time_inputs
+from .given import ModelGiven
 from .options import Fixed, Shapes
 from .spec import TensorSpec
 
@@ -38,7 +39,7 @@ sys.stdout.buffer.write(inferred.SerializeToString())
 
 
 def inspect_file(
-    model: Any,
+    model: ModelGiven,
     shapes: Shapes | None = None,
     fixed: Mapping[str, Fixed] | None = None,
     typical: Mapping[str, int] | None = None,
@@ -79,7 +80,7 @@ def inspect_file(
 
 
 def inspect_stage(
-    model: Any,
+    model: ModelGiven,
     stage: str,
     shapes: Shapes | None,
     target: str | Target,
@@ -206,7 +207,7 @@ def _inferred(skeleton: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _imported(
-    model: Any, shapes: Shapes | None, fixed: Mapping[str, Fixed] | None, typical: Mapping[str, int] | None
+    model: ModelGiven, shapes: Shapes | None, fixed: Mapping[str, Fixed] | None, typical: Mapping[str, int] | None
 ) -> Any:
     """The model as it is imported with open dimensions; None where that can't be done."""
     from .frontend import import_model

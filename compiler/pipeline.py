@@ -37,6 +37,7 @@ from ..schedules.words.dims import INFINITY, Dim
 from ..schedules.words.sizes import SYMBOLS, TYPICAL, at_sizes, known_limits, no_symbols
 from . import rewrites
 from .dump import dump_stage
+from .given import ModelGiven
 from .invariants import check_stage
 from .refused import naming, naming_stage
 from .report import build_report
@@ -53,7 +54,7 @@ _TURN = threading.RLock()  # TVM's builders are one stack for the whole process:
 
 
 def run_pipeline(
-    model: Any, options: Options, progress: Progress | None = None, output: Path | None = None, *,
+    model: ModelGiven, options: Options, progress: Progress | None = None, output: Path | None = None, *,
     level: int = 0, beneath: Any = None,
 ) -> Build:  # fmt: skip
     """Runs the stages in order, up to ``options.stop_after``; links into ``output`` if it is given. Of a further

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from .given import ModelGiven
 from .pipeline import run_pipeline
 from .report import planned
 from .state import Options
 
 
-def plans(model: Any, options: Options) -> dict[str, Any]:
+def plans(model: ModelGiven, options: Options) -> dict[str, Any]:
     """``groups``: one entry a tile group; ``untiled``, ``chosen`` and ``curve``, the points that no other beats, where
     there was a choice; bytes are those of the arena, cycles predicted ones of the whole run."""
     build = run_pipeline(model, replace(options, stop_after="plan"))

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import TargetError
 from ..passes.tile.scratchpad.timeline import Timeline, predict
 from ..targets.target import Target
+from .given import ModelGiven
 from .options import Fixed, Shapes
 
 
@@ -48,7 +49,7 @@ class Chain:
 
 
 def timelines(
-    model: Any, shapes: Shapes | None, target: str | Target, rows: int | None = None,
+    model: ModelGiven, shapes: Shapes | None, target: str | Target, rows: int | None = None,
     fixed: Mapping[str, Fixed] | None = None, typical: Mapping[str, int] | None = None,
 ) -> tuple[Chain, ...]:
     """The chains that a build for ``target`` computes in stripes (of ``rows`` rows; None chooses)."""

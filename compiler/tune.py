@@ -19,6 +19,7 @@ from typing import Any
 from ..errors import TargetError
 from ..schedules.words.candidates import MOST
 from .frontend.typical import at_typical
+from .given import ModelGiven
 from .pipeline import run_pipeline
 from .runtime.loader import LoadedModel, load
 from .runtime.private import PrivateFolder
@@ -55,7 +56,7 @@ class Tuned:
 
 
 def tune(
-    model: Any, options: Options, seconds: float = 10.0, candidates: int = MOST, progress: Progress | None = None
+    model: ModelGiven, options: Options, seconds: float = 10.0, candidates: int = MOST, progress: Progress | None = None
 ) -> Tuned:
     """The choices for ``model`` that are measured to be faster than the estimates'; ``seconds`` of measuring in all.
 

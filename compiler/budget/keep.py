@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import HalotileError
 from ..cache.library import library
+from ..given import ModelGiven
 from ..runtime.loader import opened
 from ..state import Options
 from .plan import Planner, Rung
@@ -25,7 +26,7 @@ from .times import with_precisions
 Found = dict[str, Any]
 
 
-def keeping(model: Any, options: Options, planner: Planner, limit: float, runs: bool) -> Found:
+def keeping(model: ModelGiven, options: Options, planner: Planner, limit: float, runs: bool) -> Found:
     """The record of the fastest build that keeps the ``limit``; ``runs``: its code runs on this machine.
 
     HalotileError names the least error that can be kept, where that is more."""
@@ -70,7 +71,7 @@ def applied(options: Options, record: Found) -> Options:
     return replace(own, int8=plan, assigned=told)
 
 
-def _answers(model: Any, options: Options, planner: Planner) -> list[list[np.ndarray]]:
+def _answers(model: ModelGiven, options: Options, planner: Planner) -> list[list[np.ndarray]]:
     """The outputs of a build for each sample, in the model's order."""
     shares = planner.shares
     options = replace(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from ..given import ModelGiven
 from ..state import Options
 from .plan import Planner, Rung, Tell
 from .wish import checked, planner
 
 
 def look(
-    model: Any, options: Options, calibrate: Any, error: Any = None, progress: Tell | None = None
+    model: ModelGiven, options: Options, calibrate: Any, error: Any = None, progress: Tell | None = None
 ) -> dict[str, Any]:
     """``layers``: precision, shares of the error and predicted cycles of each, and the reason; ``curve``: what no other
     assignment beats in expected error and predicted time; ``chosen`` of it for the ``error``, None where there is none

@@ -20,6 +20,7 @@ import numpy as np
 from ...errors import HalotileError, UnsupportedError
 from ..cache.keys import key_of
 from ..cache.origin import origin
+from ..given import ModelGiven
 from ..recipe import describe_model, describe_options
 from ..state import Options
 
@@ -28,8 +29,9 @@ Tell = Callable[[str, int, int], None]
 
 
 def budgeted(
-    model: Any, options: Options, precision: str, calibrate: Any = None, error: Any = None, progress: Tell | None = None
-) -> Options:
+    model: ModelGiven, options: Options, precision: str, calibrate: Any = None, error: Any = None,
+    progress: Tell | None = None,
+) -> Options:  # fmt: skip
     """``options`` with a precision for each layer, where ``precision`` is "auto", by which the build's outputs are off
     by at most ``error`` of their largest value on the samples in ``calibrate``; else as they are.
 
@@ -74,12 +76,12 @@ def checked(options: Options, calibrate: Any, error: Any, needs_error: bool = Tr
     return 1.0 if error is None else float(error)
 
 
-def planner(model: Any, options: Options, calibrate: Any, progress: Tell | None = None) -> Any:
+def planner(model: ModelGiven, options: Options, calibrate: Any, progress: Tell | None = None) -> Any:
     """What knows of shares, times and assignments (:class:`.plan.Planner`), each found when it is first asked for."""
     return _planner(model, options, _split(model, options, calibrate), progress)
 
 
-def _split(model: Any, options: Options, calibrate: Any) -> Any:
+def _split(model: ModelGiven, options: Options, calibrate: Any) -> Any:
     from ..frontend.load import load
     from ..quantise.prepare import onnxruntime
     from ..quantise.samples import read_samples
@@ -92,7 +94,7 @@ def _split(model: Any, options: Options, calibrate: Any) -> Any:
     return Split.of([{**s, **values_of(fixed, graph)} for s in read_samples(calibrate, inputs_of(graph, fixed))])
 
 
-def _planner(model: Any, options: Options, split: Any, progress: Tell | None) -> Any:
+def _planner(model: ModelGiven, options: Options, split: Any, progress: Tell | None) -> Any:
     from ..frontend.load import load
     from ..quantise.prepare import prepared
     from ..quantise.ranges import ranges
@@ -116,7 +118,7 @@ def _plain(options: Options) -> Options:
     )  # fmt: skip
 
 
-def _key(model: Any, options: Options, split: Any, asked: str) -> str:
+def _key(model: ModelGiven, options: Options, split: Any, asked: str) -> str:
     from ..quantise.prepare import onnxruntime
 
     digest = hashlib.sha256()

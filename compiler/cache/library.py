@@ -22,6 +22,7 @@ from typing import Any
 
 from ...errors import HalotileError, OutputError
 from ..codegen.toolchain import find_static_toolchain, find_toolchain
+from ..given import ModelGiven
 from ..recipe import describe_options, digests, external_spans, model_digest
 from ..runtime.place import MANIFEST, read_manifest, staged
 from ..runtime.recorded import Recorded
@@ -45,7 +46,7 @@ class Made:
 
 
 def library(
-    model: Any,
+    model: ModelGiven,
     options: Options,
     output: Path,
     progress: Progress | None = None,
@@ -83,7 +84,7 @@ def _wanted(cache: Cache, options: Options) -> bool:
     return cache.libraries and wanted and plain_passes()
 
 
-def _built(model: Any, options: Options, output: Path, progress: Progress | None) -> Made:
+def _built(model: ModelGiven, options: Options, output: Path, progress: Progress | None) -> Made:
     from ..options import check_widening
     from ..pipeline import run_pipeline
 
@@ -95,7 +96,7 @@ def _built(model: Any, options: Options, output: Path, progress: Progress | None
     return Made(recorded, report, False)
 
 
-def key_of_library(model: Any, options: Options, cache: Cache) -> str | None:
+def key_of_library(model: ModelGiven, options: Options, cache: Cache) -> str | None:
     """None of a model that can't be read, or a compiler that is not there: the build says what is wrong."""
     try:
         compilers = [find_toolchain(options.target, options.cc).identity()]
@@ -103,7 +104,7 @@ def key_of_library(model: Any, options: Options, cache: Cache) -> str | None:
             static = find_static_toolchain(options.target, options.cc)
             compilers.append(static.identity() if static is not None else "")
         name, sha = model_digest(model)
-        external = _external(Path(os.fspath(model)), sha, cache) if name is not None else {}
+        external = _external(Path(os.fsdecode(os.fspath(model))), sha, cache) if name is not None else {}
         if external is None:
             return None
     except (HalotileError, OSError, ValueError, TypeError):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ...errors import OutputError
+from ..given import ModelGiven
 from ..options import Fixed, Shapes
 from .console import emit, emit_json, size
 
 
 def show(
-    model: Any, shapes: Shapes | None, fixed: Mapping[str, Fixed] | None, target: str, svg: str | None, as_json: bool,
-    typical: Mapping[str, int] | None = None,
+    model: ModelGiven, shapes: Shapes | None, fixed: Mapping[str, Fixed] | None, target: str, svg: str | None,
+    as_json: bool, typical: Mapping[str, int] | None = None,
 ) -> None:  # fmt: skip
     """Prints the timelines of all chains; ``svg`` is a file that gets their picture."""
     from ...passes.tile.scratchpad.timeline_text import as_svg, as_text, seconds

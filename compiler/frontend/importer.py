@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from ...schedules.words.dims import is_open, to_relax
 from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import SYMBOLS
 from ...schedules.words.tvm_types import Expr
+from ..given import ModelGiven
 from ..images import Plain
 from ..options import Fixed, Shapes
 from ..spec import Condition, Symbol, TensorSpec, length_name
@@ -73,7 +73,7 @@ class ImportedModel:
 
 
 def import_model(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    model: ModelGiven,
     shapes: Shapes | None = None,
     symbolic: bool = False,
     fixed: Mapping[str, Fixed] | None = None,

@@ -11,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ...errors import ModelError
+from ..given import ModelGiven
 from ..options import path_of
 
 TEXT, MESSAGE = 9, 11  # protobuf's numbers of field types
@@ -27,7 +28,7 @@ class Source:
     notes: list[str] = field(default_factory=list)
 
 
-def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Source:
+def load(model: ModelGiven) -> Source:
     """Parses ``model``; raises ModelError when it can't be read or is not ONNX."""
     if isinstance(model, onnx.ModelProto):
         return Source(model, None, model.graph.name)
@@ -92,5 +93,5 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def _kind(model: Any) -> str:
+def _kind(model: ModelGiven) -> str:
     return type(model).__name__

@@ -15,7 +15,7 @@ from .libraries import Built
 from .types import dtype_of_element
 from .values import OrtValue, check_device
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 class Session(Protocol):

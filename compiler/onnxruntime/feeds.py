@@ -20,7 +20,7 @@ class Feeds:
         self._inputs = {arg.name: arg for arg in inputs}
         self._constants = frozenset(constants)
 
-    def arrays(self, given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    def arrays(self, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The arrays of a call in the model's order.
 
         Raises MissingInput (a ValueError) and InvalidArgument for names; types and shapes are for :meth:`check`."""
@@ -36,7 +36,7 @@ class Feeds:
             raise self._unknown(given)
         return found
 
-    def check(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    def check(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Raises InvalidArgument for an array of another type or shape than the model states."""
         for name, arg in self._inputs.items():
             array = arrays[name]
@@ -50,7 +50,7 @@ class Feeds:
             if not fits and arg.ranked:
                 raise InvalidArgument(f"input {name!r} has shape {list(array.shape)}, the model takes {arg.shape}")
 
-    def _array(self, name: str, value: Any) -> np.ndarray[Any, Any]:
+    def _array(self, name: str, value: Any) -> np.ndarray:
         """Lists and numbers in the model's type."""
         try:
             return np.asarray(value, dtype_of_text(self._inputs[name].type))

@@ -24,7 +24,7 @@ from .settings import log
 
 MOST_VALUES = 256  # elements of an input that may become a constant
 
-Arrays = Mapping[str, np.ndarray[Any, Any]]
+Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Built:
     model: Model
     inputs: tuple[str, ...]
 
-    def __call__(self, arrays: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+    def __call__(self, arrays: Arrays) -> dict[str, np.ndarray]:
         return self.model({name: arrays[name] for name in self.inputs})
 
 

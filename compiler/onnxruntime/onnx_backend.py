@@ -101,7 +101,7 @@ class HalotileBackend(Backend):
 
 
 def _model_of(
-    node: onnx.NodeProto, arrays: Sequence[np.ndarray[Any, Any]], outputs: Any, opset: int
+    node: onnx.NodeProto, arrays: Sequence[np.ndarray], outputs: Any, opset: int
 ) -> onnx.ModelProto:
     """The model that is this node. An input that it names twice is given once for each."""
     names = [name for name in node.input if name]

@@ -25,7 +25,7 @@ from .settings import RunOptions, SessionOptions, log
 from .types import ModelMetadata, NodeArg, described, metadata_of
 from .values import OrtValue
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 class InferenceSession:

@@ -79,13 +79,13 @@ def _type_text(type_: onnx.TypeProto) -> str:
     return f"tensor({onnx.TensorProto.DataType.Name(type_.tensor_type.elem_type).lower()})"
 
 
-def tensor_text(dtype: np.dtype[Any]) -> str:
+def tensor_text(dtype: np.dtype) -> str:
     """``tensor(float)`` of float32."""
     name = np.dtype(dtype).name
     return f"tensor({_NAMES.get(name) or _EIGHT_BITS.get(name) or name})"
 
 
-def dtype_of_text(text: str) -> np.dtype[Any]:
+def dtype_of_text(text: str) -> np.dtype:
     """float32 of ``tensor(float)``; ValueError for what is no tensor of numbers."""
     kind = text.removeprefix("tensor(").removesuffix(")").upper()
     if kind not in onnx.TensorProto.DataType.keys() or kind == "STRING":
@@ -93,12 +93,12 @@ def dtype_of_text(text: str) -> np.dtype[Any]:
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(kind)))
 
 
-def element_number(dtype: np.dtype[Any]) -> int:
+def element_number(dtype: np.dtype) -> int:
     """ONNX's number of an element type."""
     return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def dtype_of_element(kind: Any) -> np.dtype[Any]:
+def dtype_of_element(kind: Any) -> np.dtype:
     """The dtype that is meant by NumPy's type, its name or ONNX's number of it; InvalidArgument for anything else."""
     try:
         if isinstance(kind, int):

@@ -33,12 +33,12 @@ class OrtDevice:
 class OrtValue:
     """A tensor. Made by the class methods below; none copies, but where an array is not contiguous."""
 
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+    def __init__(self, array: np.ndarray) -> None:
         self._array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
     @classmethod
     def ortvalue_from_numpy(
-        cls, numpy_obj: np.ndarray[Any, Any], /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
+        cls, numpy_obj: np.ndarray, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
         """The value of an array, with which it shares memory."""
         check_device(device_type)
@@ -47,7 +47,7 @@ class OrtValue:
         return cls(numpy_obj)
 
     @classmethod
-    def ortvalue_from_numpy_with_onnx_type(cls, data: np.ndarray[Any, Any], /, onnx_element_type: int) -> OrtValue:
+    def ortvalue_from_numpy_with_onnx_type(cls, data: np.ndarray, /, onnx_element_type: int) -> OrtValue:
         """The array's bytes as elements of another type of the same size, given by ONNX's number."""
         dtype = dtype_of_element(onnx_element_type)
         if dtype.itemsize != data.dtype.itemsize:
@@ -71,11 +71,11 @@ class OrtValue:
         except (TypeError, BufferError, AttributeError, RuntimeError) as error:
             raise InvalidArgument(f"a {type(data).__name__} can't be shared by DLPack: {error}") from error
 
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self) -> np.ndarray:
         """The value as an array, which shares its memory."""
         return self._array
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self._array if dtype is None else self._array.astype(dtype, copy=False)
         if copy is False and array is not self._array:
             raise ValueError(f"a value of {self._array.dtype} is no array of {dtype} without a copy")
@@ -87,7 +87,7 @@ class OrtValue:
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._array.__dlpack_device__()
 
-    def update_inplace(self, data: np.ndarray[Any, Any] | OrtValue) -> None:
+    def update_inplace(self, data: np.ndarray | OrtValue) -> None:
         """Copies ``data`` into the value's memory; it must have its type and shape."""
         array = data.numpy() if isinstance(data, OrtValue) else data
         if not isinstance(array, np.ndarray):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import HalotileError
+from ..given import ModelGiven
 from ..state import Options, Progress
 
 ENOUGH = 3  # runs at least
@@ -48,7 +49,9 @@ class Facts:
     peak: Any = None  # the machine's limits (benchmarks/peak.py), where they were measured
 
 
-def gather(model: Any, options: Options, here: bool, budget: float = 1.0, progress: Progress | None = None) -> Facts:
+def gather(
+    model: ModelGiven, options: Options, here: bool, budget: float = 1.0, progress: Progress | None = None
+) -> Facts:
     """Builds ``model`` and, ``here``, runs it for about ``budget`` seconds and compares it with ONNX Runtime.
 
     Raises what a build raises.
@@ -120,7 +123,7 @@ def _runs(once: Any, budget: float) -> list[float]:
     return found
 
 
-def _around(model: Any, options: Options) -> Any:
+def _around(model: ModelGiven, options: Options) -> Any:
     """The model with what the build puts around it."""
     from ..frontend.around import reference_model
 

@@ -18,6 +18,7 @@ import numpy as np
 from ...errors import HalotileError
 from ..cache.keys import key_of
 from ..cache.store import Cache
+from ..given import ModelGiven
 from ..options import Fixed
 from ..recipe import describe_model
 from ..spec import TensorSpec
@@ -26,7 +27,7 @@ FORM = "1"  # of a plan in the cache
 
 
 def int8_plan(
-    model: Any,
+    model: ModelGiven,
     precision: str,
     calibrate: Any = None,
     error: Any = None,
@@ -105,7 +106,7 @@ def values_of(fixed: Mapping[str, Fixed], graph: Any) -> dict[str, np.ndarray]:
     return found
 
 
-def _key(model: Any, samples: list[dict[str, np.ndarray]], error: Any) -> str:
+def _key(model: ModelGiven, samples: list[dict[str, np.ndarray]], error: Any) -> str:
     digest = hashlib.sha256()
     for sample in samples:
         for name, array in sorted(sample.items()):

@@ -168,7 +168,7 @@ class LoadedModel:
         fresh = self._fresh if sized is None else sized.fresh
         return {name: made[0] for name, made in zip(self._names, fresh.made, strict=True)}
 
-    def shapes_for(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, tuple[int, ...]]:
+    def shapes_for(self, inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
         """The outputs' shapes by ONNX name, in a call with these arrays. Raises RunError as the call does."""
         with self._lock:
             self._check_open()
@@ -192,8 +192,8 @@ class LoadedModel:
         return None
 
     def __call__(
-        self, inputs: Mapping[str, np.ndarray[Any, Any]], threads: int | None = None
-    ) -> dict[str, np.ndarray[Any, Any]]:
+        self, inputs: Mapping[str, np.ndarray], threads: int | None = None
+    ) -> dict[str, np.ndarray]:
         """Runs the model: arrays by ONNX name in, fresh arrays by ONNX name out. (Memory of large ones that have been
         dropped is used again; :meth:`close` gives it back.)
 
@@ -228,8 +228,8 @@ class LoadedModel:
 
     def bind(
         self,
-        inputs: Mapping[str, np.ndarray[Any, Any]],
-        outputs: Mapping[str, np.ndarray[Any, Any]],
+        inputs: Mapping[str, np.ndarray],
+        outputs: Mapping[str, np.ndarray],
         threads: int | None = None,
     ) -> Callable[[], None]:
         """Fixes the arrays of many runs: each call of what is returned reads ``inputs`` and fills ``outputs`` in place.
@@ -264,7 +264,7 @@ class LoadedModel:
 
         return run
 
-    def _sized(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> tuple[Sized, list[np.ndarray[Any, Any]]]:
+    def _sized(self, inputs: Mapping[str, np.ndarray]) -> tuple[Sized, list[np.ndarray]]:
         """What follows from the inputs' open dimensions, and the contiguous inputs; RunError for shapes that can't be,
         before anything is copied."""
         assert self._open is not None
@@ -285,10 +285,10 @@ class LoadedModel:
         self,
         arrays: Mapping[str, Any],
         name: str,
-        dtype: np.dtype[Any],
+        dtype: np.dtype,
         shape: tuple[int, ...] | None,
         kind: str = "input",
-    ) -> np.ndarray[Any, Any]:
+    ) -> np.ndarray:
         """The array of that name, contiguous; RunError when it is missing or not what the model states. With ``shape``
         None, its shape and layout are for others to look at."""
         try:
@@ -416,7 +416,7 @@ def _number(threads: Any) -> int:
         raise RunError(f"threads must be a positive integer, got {threads!r}") from None
 
 
-def _address(array: np.ndarray[Any, Any]) -> int:
+def _address(array: np.ndarray) -> int:
     """The address of a contiguous array's first byte; a third of the time of ``array.ctypes.data`` in most cases."""
     try:
         return _addressof(_start(array))
@@ -428,7 +428,7 @@ def _address(array: np.ndarray[Any, Any]) -> int:
         return int(array.ctypes.data)
 
 
-def numpy_dtype(name: str) -> np.dtype[Any]:
+def numpy_dtype(name: str) -> np.dtype:
     """The numpy dtype of a TensorSpec's; bfloat16 and the 8-bit floats come from ml_dtypes when they are met."""
     try:
         return np.dtype(name)

@@ -49,7 +49,7 @@ class Sized:
 class Shapes:
     """The shapes that a library's runs may have. Keeps what follows from the sizes of the last call."""
 
-    def __init__(self, binding: Binding, dtypes: Sequence[np.dtype[Any]]) -> None:
+    def __init__(self, binding: Binding, dtypes: Sequence[np.dtype]) -> None:
         if binding.open is None:
             raise ValueError(f"all shapes of {binding.name} are fixed")
         self._binding, self._calls, self._dtypes = binding, binding.open, tuple(dtypes)

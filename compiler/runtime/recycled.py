@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ _empty = np.empty  # of every call, which may take no longer than a small model
 class _Lease:
     """Owns memory for as long as arrays of it live; numpy keeps it as their base."""
 
-    def __init__(self, results: Results, memory: np.ndarray[Any, Any], start: int, size: int) -> None:
+    def __init__(self, results: Results, memory: np.ndarray, start: int, size: int) -> None:
         self.results, self.memory = results, memory
         self.__array_interface__ = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (start, False)}
 
@@ -35,9 +34,9 @@ class Results:
 
     def __init__(self, counts: dict[int, int]) -> None:
         self._most = dict(counts)
-        self._free: dict[int, list[np.ndarray[Any, Any]]] = {size: [] for size in counts}
+        self._free: dict[int, list[np.ndarray]] = {size: [] for size in counts}
 
-    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> np.ndarray[Any, Any]:
+    def array(self, shape: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
         """A contiguous array of ``size`` bytes, of any content, whose memory no other array has."""
         try:
             memory = self._free[size].pop()
@@ -52,7 +51,7 @@ class Results:
         for free in self._free.values():
             free.clear()
 
-    def _take_back(self, memory: np.ndarray[Any, Any]) -> None:
+    def _take_back(self, memory: np.ndarray) -> None:
         size = memory.size - ALIGNMENT
         if len(self._free[size]) < self._most[size]:
             self._free[size].append(memory)
@@ -61,13 +60,13 @@ class Results:
 class Outputs:
     """Fresh arrays for the outputs of a run, whose ``made`` are (shape, dtype) each."""
 
-    def __init__(self, made: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
+    def __init__(self, made: Sequence[tuple[tuple[int, ...], np.dtype]]) -> None:
         self.made = tuple(made)
         sizes = [dtype.itemsize * math.prod(shape) for shape, dtype in self.made]
         self._large = tuple((i, *self.made[i], size) for i, size in enumerate(sizes) if size >= LEAST)
         self.results = Results(Counter(size for *_, size in self._large))
 
-    def arrays(self) -> list[np.ndarray[Any, Any]]:
+    def arrays(self) -> list[np.ndarray]:
         """One array for each, of any content, whose memory no other array has."""
         if not self._large:
             return [_empty(shape, dtype) for shape, dtype in self.made]

@@ -19,14 +19,14 @@ _NARROW: dict[torch.dtype, tuple[torch.dtype, Any]] = {
 _TORCH = {np.dtype(array): tensor for tensor, (_, array) in _NARROW.items()}
 
 
-def array_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+def array_of(tensor: torch.Tensor) -> np.ndarray:
     """The tensor as an array, which shares its memory where it is contiguous."""
     tensor = tensor.detach().contiguous()
     narrow = _NARROW.get(tensor.dtype)
     return tensor.numpy() if narrow is None else tensor.view(narrow[0]).numpy().view(narrow[1])
 
 
-def tensor_of(array: np.ndarray[Any, Any]) -> torch.Tensor:
+def tensor_of(array: np.ndarray) -> torch.Tensor:
     """The array as a tensor, which shares its memory."""
     narrow = _TORCH.get(array.dtype)
     if narrow is None:

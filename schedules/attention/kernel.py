@@ -200,7 +200,7 @@ class _Attention:
     def _split(self, p: Any, inner: Any, outer: Any) -> tuple[Any, Any]:
         return self._bind(tirx.floordiv(p, inner), outer), self._bind(tirx.floormod(p, inner), inner)
 
-    def _bind(self, value: Expr, extent: Any) -> Expr:
+    def _bind(self, value: Expr, extent: Expr) -> Expr:
         value = self.ctx.analyzer.simplify(value)
         if isinstance(value, (int, tirx.IntImm, tirx.Var)):
             return value
@@ -223,7 +223,7 @@ class _Attention:
         indices = [tirx.IntImm("int32", 0) if e == 1 else i for e, i in zip(lead, own)]
         return self.ctx.inliner().at(self.graph.tensors[value], [*indices, row, column])
 
-    def _pack_keys(self, keys: Buffer, base: Any, batch: list[Expr], first: Expr, count: Any) -> None:
+    def _pack_keys(self, keys: Buffer, base: Expr, batch: list[Expr], first: Expr, count: Any) -> None:
         """Depths ``first + [0, count)`` of all panels: squares that are turned where K lies along its depth, else a
         vector of keys at a time, so that lines serve all depths."""
         if self.turned:
@@ -249,7 +249,7 @@ class _Attention:
                 value = tirx.const(0, self.dtype) if zero else self._read(self.facts.k, batch, depth, start + v)
                 self.k.store(keys, at + v, value)
 
-    def _turn_keys(self, keys: Buffer, base: Any, batch: list[Expr], first: Expr, count: Any) -> None:
+    def _turn_keys(self, keys: Buffer, base: Expr, batch: list[Expr], first: Expr, count: Any) -> None:
         """The last square of depths is moved back where lanes don't divide them."""
         k, depth, lanes = self.k, self.facts.depth, self.keys.lanes
 
@@ -276,7 +276,7 @@ class _Attention:
 
         self._lines(self.keys, line)
 
-    def _pack_values(self, values: Buffer, base: Any, batch: list[Expr], first: Expr, count: Any) -> None:
+    def _pack_values(self, values: Buffer, base: Expr, batch: list[Expr], first: Expr, count: Any) -> None:
         """Rows ``first + [0, count)`` of V."""
         with self.k.loop(count, name="s") as s:
             if isinstance(count, int):
@@ -365,7 +365,7 @@ class _Attention:
                     d = begin + j * lanes + v
                     self.k.store(queries, r * depth + d, self._read(self.facts.q, batch, row, d))
 
-    def _product(self, panels: Panels, region: Region, left: Any, right: Any, then: Any) -> None:
+    def _product(self, panels: Panels, region: Region, left: Expr, right: Expr, then: Any) -> None:
         """All tiles of one region; ``then`` takes the region, each accumulated tile, its panel, its first row and its
         height. An open number of rows that fill no tile have tiles of one row."""
         if isinstance(self.count, int) or panels.height == 1:
@@ -376,7 +376,7 @@ class _Attention:
         with self.k.when(self.count < panels.height):
             self._tiles(panels, region, left, right, then, 1)
 
-    def _tiles(self, panels: Panels, region: Region, left: Any, right: Any, then: Any, height: int) -> None:
+    def _tiles(self, panels: Panels, region: Region, left: Expr, right: Expr, then: Any, height: int) -> None:
         k, lanes, width = self.k, panels.lanes, region.vectors
         rows, size = self.count, panels.width * panels.lanes
         (source, stride), (packed, base) = left, right

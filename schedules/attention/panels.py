@@ -45,7 +45,7 @@ class Panels:
     def elements(self) -> Any:
         return self.padded * self.depth
 
-    def position(self, base: Any, depth: Expr, column: Expr) -> Expr:
+    def position(self, base: Expr, depth: Expr, column: Expr) -> Expr:
         """Where a vector lies that begins at ``column``, a multiple of the lanes."""
         size = self.width * self.lanes
         panel, inside = tirx.floordiv(column, size), tirx.floormod(column, size)

@@ -134,14 +134,14 @@ class ConvKernel:
         """True if the extents of the kernel's outputs are given at run time, in a box or of the whole."""
         return self.is_open or self.facts.sizes is not None
 
-    def input(self, n: Expr, channel: Any, position: list[Expr], taps: list[Expr]) -> Expr:
+    def input(self, n: Expr, channel: Expr, position: list[Expr], taps: list[Expr]) -> Expr:
         """The input of ``channel`` (or, for blocked inputs, of a (block, lane) pair) that one tap of an output reads.
 
         Behind a prologue that is its expression; the padding around it is zero whatever the prologue makes of zero.
         """
         return self.element_at(n, channel, self._read_at(position, taps))
 
-    def place_of(self, n: Expr, channel: Any, position: list[Any], taps: list[Any]) -> Any:
+    def place_of(self, n: Expr, channel: Expr, position: list[Any], taps: list[Expr]) -> Expr:
         """Where that lies in the memory of an input without a prologue."""
         return self._parted(self.offset(n, channel, self._read_at(position, taps)))
 
@@ -150,7 +150,7 @@ class ConvKernel:
         by_axis = zip(position, taps, facts.strides, facts.dilation, facts.before)
         return [p * s + t * d - b for p, t, s, d, b in by_axis]
 
-    def element_at(self, n: Expr, channel: Any, at: list[Expr]) -> Expr:
+    def element_at(self, n: Expr, channel: Expr, at: list[Expr]) -> Expr:
         """The input at coordinates of the tensor, which may lie in the padding."""
         data, layout = self.facts.data, self.request.layout(self.facts.data)
         block, lane = channel if isinstance(channel, tuple) else (None, None)
@@ -171,7 +171,7 @@ class ConvKernel:
         value = self.ctx.inliner().at(self.graph.tensors[data], [n, channel, *held])
         return tirx.Select(tirx.all(*inside), value, tirx.const(0, data.dtype)) if inside else value
 
-    def offset(self, n: Expr, channel: Any, at: list[Expr]) -> Expr:
+    def offset(self, n: Expr, channel: Expr, at: list[Expr]) -> Expr:
         """Where an element of the input lies in its memory."""
         data = self.facts.data
         block, lane = channel if isinstance(channel, tuple) else (None, None)
@@ -188,7 +188,7 @@ class ConvKernel:
         rest = self.ctx.analyzer.simplify(offset - self.first)
         return tirx.Cast("int64", self.first) + tirx.Cast("int64", rest)
 
-    def begins(self, n: Expr, channel: Any, origins: list[Expr], column: Expr) -> None:
+    def begins(self, n: Expr, channel: Expr, origins: list[Expr], column: Expr) -> None:
         """Makes the element that a box's tile reads first, at ``channel`` and its first tap, the common start of
         positions in the input."""
         if self.request.box is None or self.has_prologue:

@@ -71,7 +71,7 @@ def group_counts(facts: ConvFacts, lanes: int) -> set[int]:
 
 
 def chosen(
-    conv: ConvKernel, owners: Owners, channel: Any, read: Callable[[Any], Any]
+    conv: ConvKernel, owners: Owners, channel: Expr, read: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
     """A vector by lanes: what ``read`` gives for ``channel`` of each lane's group."""
     facts, k, lanes = conv.facts, conv.k, conv.lanes

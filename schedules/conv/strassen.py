@@ -36,7 +36,7 @@ from ..kernel.work_sharing import has_bands
 from ..matmul.folded_moves import producers
 from ..matmul.strassen import PRODUCTS
 from ..words.group import Kernel, Packed, Request, Scratch, dtype_bytes
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 from .direct.kernel import OWN_GROUPS, tile_space
 from .facts import ConvFacts
 from .kernel import PARALLEL_FLOPS, ConvKernel, finish, new_context
@@ -154,7 +154,7 @@ class _Positions(ConvKernel):
         position = pair * 2 + odd
         return tirx.min(position, height * width - 1) if height * width % 2 and odd else position
 
-    def positions(self, origins: list[Any], column: Expr, dy: Any, dx: Any) -> list[Any]:
+    def positions(self, origins: list[Expr], column: Expr, dy: Any, dx: Any) -> list[Any]:
         position, width = self.at(column + dx, origins[0]), self.facts.out_spatial[1]
         return [tirx.floordiv(position, width), tirx.floormod(position, width)]
 
@@ -246,7 +246,7 @@ class _Halves:
                 ctx.ranged(panel, self.panels)
                 self._panel(image, panel, zero, zero, self.tiles, lefts, image * size, weights)
 
-    def _bind(self, value: Any, extent: int) -> Any:
+    def _bind(self, value: Expr, extent: int) -> Any:
         return self.conv.bind(value, extent)
 
     def _pair(self, first: Expr, tile: Any) -> Any:
@@ -272,7 +272,7 @@ class _Halves:
         """Where a tile of a left operand begins, within those of a block of tiles."""
         return ((slot * self.block_tiles + tile) * self.depth + block) * (self.tile.columns * self.lanes)
 
-    def _data(self, image: Any, block: Expr, position: Any, lane: Any) -> Any:
+    def _data(self, image: Expr, block: Expr, position: Expr, lane: Expr) -> Any:
         """An input that position ``position`` of the outputs reads."""
         layout, width = self.conv.request.layout(self.facts.data), self.facts.out_spatial[1]
         rows, columns = self.facts.strides
@@ -282,7 +282,7 @@ class _Halves:
         return self.conv.read(self.facts.data)[self.ctx.analyzer.simplify(layout.offset(at, block, lane))]
 
     def _sums(
-        self, image: Any, first: Expr, start: Expr, count: Any, depth: int, lefts: Any, base: Any, begin: Any = 0
+        self, image: Expr, first: Expr, start: Expr, count: Any, depth: int, lefts: Any, base: Expr, begin: Expr = 0
     ) -> None:
         """Left operands of ``count`` tiles, ``depth`` blocks of channels of each half from ``begin`` on."""
         k, ctx = self.k, self.ctx
@@ -307,7 +307,7 @@ class _Halves:
                         place = base + self._place(slot, t, block) + x * self.lanes + v
                         k.store(lefts, place, values[number])
 
-    def _left(self, number: int, image: Any, pair: Any, t: Any, block: Expr, c: Any, lefts: Any, base: Any) -> Any:
+    def _left(self, number: int, image: Expr, pair: Any, t: Any, block: Expr, c: Expr, lefts: Any, base: Expr) -> Any:
         """How the elements of the left operand of a product are read, by pair of the tile."""
         slot = self.slots.get(number)
         if slot is not None:
@@ -319,7 +319,7 @@ class _Halves:
     # -- products --------------------------------------------------------------------------------
 
     def _panel(
-        self, image: Any, panel: Expr, first: Expr, start: Expr, count: Any, lefts: Any, base: Any, weights: Any
+        self, image: Expr, panel: Expr, first: Expr, start: Expr, count: Any, lefts: Any, base: Expr, weights: Any
     ) -> None:
         """All products of a panel of the left half of the outputs and its counterpart in the right one."""
         k, ctx, lanes, blocks, columns = self.k, self.ctx, self.lanes, self.tile.blocks, self.tile.columns
@@ -362,11 +362,11 @@ class _Halves:
                             k.store(acc, slot, acc[slot] + factor * weights[step + b * lanes + v])
                 yield acc, at, pair
 
-        def keep(memory: Any, at: Any, acc: Any) -> None:
+        def keep(memory: Any, at: Expr, acc: Buffer) -> None:
             with k.loop(columns * blocks, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
                 k.store(memory, at + z * lanes + v, acc[z * lanes + v])
 
-        def write(acc: Any, pair: Any, place: tuple[int, Any]) -> None:
+        def write(acc: Buffer, pair: Any, place: tuple[int, Any]) -> None:
             self.conv.epilogue(acc, image, place[1], [place[0]], pair, blocks)
 
         c11, c12, c21, c22 = ((odd, place) for odd in (0, 1) for place in (near, near + self.vectors))
@@ -391,7 +391,7 @@ class _Halves:
         k, lanes = self.k, self.lanes
         acc = k.local("acc", self.dtype, self.tile.columns * self.tile.blocks * lanes)
         with k.loop(self.tile.columns * self.tile.blocks, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
-            value: Any = tirx.const(0, self.dtype)
+            value: Expr = tirx.const(0, self.dtype)
             for number, (memory, place) in enumerate(sources):
                 part = memory[place + z * lanes + v]
                 value = value + part if number else part

@@ -239,7 +239,7 @@ class Inliner:
             self._guard(condition)
         return tirx.if_then_else(condition, a, b)
 
-    def _named_choice(self, condition: Expr, yes: Expr, no: Expr, axes: dict[Any, Any]) -> Any:
+    def _named_choice(self, condition: Expr, yes: Expr, no: Expr, axes: dict[Any, Any]) -> Expr:
         """A choice of which only the reads are guarded: both arms are computed, and their values have names."""
         if not _on_indices(condition):
             condition = self.bind(condition)

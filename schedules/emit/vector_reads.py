@@ -10,9 +10,10 @@ from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 
 from ..words.dims import is_dim, to_index
+from ..words.tvm_types import Buffer, Expr
 
 
-def strided(value: Any, lane: Any, width: int) -> tuple[Any, int]:
+def strided(value: Expr, lane: Expr, width: int) -> tuple[Any, int]:
     """(base, stride) of a read at base + stride * lane with a stride of two to four; (None, 1) for anything else, and
     for vectors so short that those which hold the elements would end beyond the last."""
     if width < 4 or not isinstance(value, TensorLoad) or len(value.indices) != 1:
@@ -23,7 +24,7 @@ def strided(value: Any, lane: Any, width: int) -> tuple[Any, int]:
     return linear[1], int(linear[0].value)
 
 
-def repeated(value: Any, lane: Any, width: int) -> tuple[Any, int]:
+def repeated(value: Expr, lane: Expr, width: int) -> tuple[Any, int]:
     """(base, times) of a read at base + lane // times, with two to four times; (None, 1) for anything else."""
     if width < 4 or not isinstance(value, TensorLoad) or len(value.indices) != 1:
         return None, 1
@@ -42,7 +43,7 @@ def repeated(value: Any, lane: Any, width: int) -> tuple[Any, int]:
     return (base, times) if 2 <= times <= 4 and width % times == 0 else (None, 1)
 
 
-def gathered(buffer: Any, base: Any, stride: int, width: int) -> Any:
+def gathered(buffer: Buffer, base: Expr, stride: int, width: int) -> Expr:
     """Every ``stride``-th of the elements from ``base``: as many whole vectors as hold them, and a shuffle.
 
     TVM would read one element a lane. The last vector ends at the last element wanted, so nothing beyond it is read.
@@ -60,10 +61,10 @@ def undefined(expr: Any) -> Any:
     return tirx.analysis.undefined_vars(expr) if isinstance(expr, tvm.ir.Expr) else []
 
 
-def run(start: Any, width: int) -> Any:
+def run(start: Expr, width: int) -> Expr:
     return tirx.Ramp(index(start), index(1), width)
 
 
-def index(value: Any) -> Any:
+def index(value: Expr) -> Any:
     """A number or a dim as an index expression; expressions as they are."""
     return tirx.IntImm("int32", value) if isinstance(value, int) else to_index(value) if is_dim(value) else value

@@ -40,7 +40,7 @@ def enters(kind: tuple[str, str], value: Expr, best: Expr) -> Expr:
     return tirx.any(_reaches(extreme)(value, best), negation(ordered(value)))
 
 
-def comes_before(kind: tuple[str, str], a: tuple[Any, Any], b: tuple[Any, Any]) -> Any:
+def comes_before(kind: tuple[str, str], a: tuple[Any, Any], b: tuple[Any, Any]) -> Expr:
     """True if the pair a (position, value) wins over b; a NaN is the extreme, as in NumPy."""
     which, extreme = kind
     wins = _beats(extreme)(a[1], b[1])

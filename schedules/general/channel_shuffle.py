@@ -28,6 +28,7 @@ from ..operators.te_graph import GroupGraph
 from ..words.dims import is_open
 from ..words.group import Group, Kernel, Node, Request, Value
 from ..words.sizes import usual
+from ..words.tvm_types import Expr
 from .loop_nest import LOCAL_WORK, PARALLEL_WORK
 
 MOVES = {
@@ -181,7 +182,7 @@ def _memory(ctx: Context, value: Value, stored: bool) -> Any:
     return ctx.buffer(value).stored if stored else ctx.buffer(value)
 
 
-def _vector(memory: Any, ctx: Context, value: Value, indices: list[Any], lanes: int) -> Any:
+def _vector(memory: Any, ctx: Context, value: Value, indices: list[Expr], lanes: int) -> Any:
     return memory[tirx.Ramp(ctx.offset(value, indices), 1, lanes)]
 
 

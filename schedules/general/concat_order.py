@@ -16,6 +16,7 @@ from typing import Any
 from tvm import tirx
 
 from ..words.group import Request
+from ..words.tvm_types import Expr
 
 MOST = 8  # blocks of channels, each a stream read and one written
 NOTE = "blocks of channels side by side"
@@ -33,7 +34,7 @@ def side_by_side(
 ) -> tuple[list[Any], list[Any], Callable[[list[Any]], None]]:
     """The loops that are left, the indices before them, and their body: ``lanes`` at all blocks of a place."""
 
-    def place(loops: list[Any]) -> None:
+    def place(loops: list[Expr]) -> None:
         for block in range(extents[1]):
             lanes([loops[0], tirx.IntImm("int32", block), *loops[1:]])
 

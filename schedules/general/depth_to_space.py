@@ -69,7 +69,7 @@ def chunks(
     size = chunk_of(periods)
     whole, rest = divmod(periods, size)
 
-    def body(loops: list[Any]) -> None:
+    def body(loops: list[Expr]) -> None:
         image, row, part = loops
         if not rest:
             chunk(image, row, part * size, size)
@@ -79,7 +79,7 @@ def chunks(
         with k.when(part >= whole):
             chunk(image, row, tirx.IntImm("int32", whole * size), rest)
 
-    def chunk(image: Any, row: Any, first: Expr, count: int) -> None:
+    def chunk(image: Expr, row: Expr, first: Expr, count: int) -> None:
         with k.loop(channels, name="c") as c, k.loop(rows, name="i") as i:
             ctx.ranged(c, channels)
             ctx.ranged(i, rows)

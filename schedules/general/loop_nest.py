@@ -117,7 +117,7 @@ class Nest:
         return load
 
     def _address(self, place: StageMemory, indices: Sequence[Expr]) -> Expr:
-        total: Any = tirx.IntImm("int32", 0)
+        total: Expr = tirx.IntImm("int32", 0)
         lane: Any = None
         for axis, index in enumerate(indices):
             if place.lanes and axis == 1:

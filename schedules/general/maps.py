@@ -94,7 +94,7 @@ class MapNest(Nest):
                 self._vector(merged, loops, j * self.lanes, self.lanes)
         self._tail(merged, loops, vectors * self.lanes, tail)
 
-    def _open_line(self, loops: list[Any], columns: Any) -> None:
+    def _open_line(self, loops: list[Expr], columns: Any) -> None:
         """A row of a box whose size is known at run time: whole vectors, then single elements."""
         vectors = tirx.floordiv(columns, self.lanes)
         with self.k.loop(vectors, name="j") as j, self.k.loop(self.lanes, "vectorized", "v") as v:

@@ -79,7 +79,7 @@ class ReductionNest(EdgedLines):
         """Emits windows that are computed side by side (sliding_windows.py); False where these are none."""
         return False
 
-    def _constant(self, loops: list[Any], first: Expr) -> None:
+    def _constant(self, loops: list[Expr], first: Expr) -> None:
         width = self.lanes if self.blocked else 1
         with self.k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
             indices = self.indices(loops, v)
@@ -131,7 +131,7 @@ class ReductionNest(EdgedLines):
             with k.loop(lanes, "vectorized", "v") as v:
                 k.store(sums, ((n * groups + group) * height + y) * lanes + v, acc[v])
 
-        def rows(loops: list[Any]) -> None:
+        def rows(loops: list[Expr]) -> None:
             total = self._started(dtype, 1)
             with k.loop(height, name="y") as y, k.loop(lanes, "vectorized", "v") as v:
                 self._combine([total], v, [sums[((loops[0] * groups + loops[1]) * height + y) * lanes + v]])

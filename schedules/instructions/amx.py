@@ -24,6 +24,7 @@ from tvm import tirx
 from ...targets import llvm
 from ...targets.target import Target
 from ..words.group import Request
+from ..words.tvm_types import Expr
 
 ROWS = 16  # of a register
 ROW_BYTES = 64
@@ -182,7 +183,7 @@ def loads_of(shape: tuple[int, int], products: tuple[tuple[int, int], ...]) -> i
     return unit.loads
 
 
-def _register(number: int) -> Any:
+def _register(number: int) -> Expr:
     return tirx.IntImm("int8", number)
 
 

@@ -39,6 +39,7 @@ import numpy as np
 from tvm import tirx
 
 from ..words.policy import Policy
+from ..words.tvm_types import Expr
 from .amx import COLUMNS, DEPTH, PAIRS
 
 Products = tuple[tuple[int, int], ...]
@@ -64,7 +65,7 @@ def told(products: Products) -> str:
     return f"{len(products)} products" if len(products) > 1 else "bfloat16"
 
 
-def split(k: Any, first: Any, second: Any, count: int) -> list[Any]:
+def split(k: Any, first: Expr, second: Any, count: int) -> list[Any]:
     """``count`` words (int32) of the parts of two float32 expressions, within a vectorised loop of ``k``. ``second``
     may be None, where there is no number: its half of the words is zero. What is no number stays none: with several
     parts in what a later one has, with one by asking (rounding would carry over into the sign)."""
@@ -80,7 +81,7 @@ def split(k: Any, first: Any, second: Any, count: int) -> list[Any]:
     return words
 
 
-def _rounded(x: Any, alone: bool) -> Any:
+def _rounded(x: Expr, alone: bool) -> Expr:
     """The bits of a number, of which the upper sixteen are the nearest bfloat16."""
     bits = tirx.reinterpret("uint32", x)
     nearest = bits + tirx.const(0x8000, "uint32")

@@ -23,6 +23,7 @@ from tvm import tirx
 
 from ...targets import llvm
 from ...targets.target import Target
+from ..words.tvm_types import Expr
 from .opaque_numbers import fence
 
 WORD = 4  # bytes
@@ -51,7 +52,7 @@ def multiplier(target: Target, dtype: str) -> Target:
     return replace(target, vector_registers=target.vector_registers - 2, fma_latency=1)
 
 
-def dot(target: Target, sums: Any, data: Any, weights: Any) -> Any:
+def dot(target: Target, sums: Any, data: Any, weights: Any) -> Expr:
     """``sums`` and the products of a word in each lane. All are vectors of int32, as wide as the target's."""
     lanes, dtype = target.lanes("int32"), data_dtype(target)
     assert dtype is not None
@@ -62,7 +63,7 @@ def dot(target: Target, sums: Any, data: Any, weights: Any) -> Any:
     return tirx.call_llvm_pure_intrin(wide, _instruction(target), sums, data, weights)
 
 
-def _fenced(sums: Any, lanes: int) -> Any:
+def _fenced(sums: Any, lanes: int) -> Expr:
     """``sums``, whose order LLVM leaves as it is: it would add products of several steps to each other first, which
     takes a register for each."""
     return tirx.reinterpret(f"int32x{lanes}", fence(tirx.reinterpret(f"float32x{lanes}", sums)))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 
 from ...targets.target import Target
+from ..words.tvm_types import Expr
 
 
-def fence(value: Any) -> Any:
+def fence(value: Expr) -> Expr:
     """``value``, a float or a vector, as LLVM may neither make it anew nor change the order of sums around it."""
     return tirx.call_llvm_pure_intrin(str(value.ty.dtype), "llvm.arithmetic.fence", value)
 
 
-def any_number(target: Target, number: int) -> Any:
+def any_number(target: Target, number: int) -> Expr:
     """``number``, an int32, which on 64-bit ARM no compiler knows.
 
     For loops that begin far from where an address is taken, as those that go on where another one ended do. LLVM

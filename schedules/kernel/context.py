@@ -25,6 +25,7 @@ from ..words.dims import Dim, bounds, is_open, to_index
 from ..words.group import Packed, Request, Scratch, Value, dtype_bytes
 from ..words.layout import Layout
 from ..words.sizes import SYMBOLS, product
+from ..words.tvm_types import Expr
 from .open_ranges import OpenRanges
 
 LARGEST = 2**31
@@ -97,7 +98,7 @@ class Context:
             self._bases[value] = [self._scalar((value, 0)), self._scalar((value, 1))]
         return self._bases[value]
 
-    def place(self, value: Value, indices: Sequence[Any]) -> list[Any]:
+    def place(self, value: Value, indices: Sequence[Expr]) -> list[Any]:
         """Indices of an element in the memory of ``value``: relative to the window's base, if it lies in one."""
         base = self.base(value)
         if base is None:
@@ -144,7 +145,7 @@ class Context:
 
     # -- reading and writing ---------------------------------------------------------------------
 
-    def offset(self, value: Value, indices: Sequence[Any]) -> Any:
+    def offset(self, value: Value, indices: Sequence[Expr]) -> Any:
         """The simplified flat position; uses block and lane directly where the channel is the kernel's own."""
         layout = self.request.layout(value)
         indices = self.place(value, indices)
@@ -173,12 +174,12 @@ class Context:
         known = {v: at for v, at in once.items() if not any(o.same_as(u) for o in own for u in undefined(at))}
         return {v: (at, self.k.hold(at, "o"), True) for v, at in known.items()}
 
-    def begin(self, value: Value, position: Any) -> None:
+    def begin(self, value: Value, position: Expr) -> None:
         """Makes ``position`` the common start of the positions of ``value``: it is computed once, here, and each later
         position adds its difference to it."""
         self.starts[value] = position, self.k.hold(position, "o"), False
 
-    def begun(self, value: Value, position: Any) -> Any:
+    def begun(self, value: Value, position: Expr) -> Any:
         """``position`` of ``value`` as its common start and a difference, if it has a start (:meth:`begin`); else as it
         is. Without, positions behind numbers known at run time only would each be computed anew."""
         if value not in self.starts:
@@ -196,7 +197,7 @@ class Context:
             return lambda _indices: number
         layout = self.request.layout(value)
 
-        def read(indices: tuple[Any, ...]) -> Any:
+        def read(indices: tuple[Expr, ...]) -> Any:
             if constant is not None and layout.is_plain and (load := self._in_blocks(value, indices)) is not None:
                 return load
             position = self.offset(value, indices)
@@ -209,7 +210,7 @@ class Context:
 
         return read
 
-    def _guarded(self, value: Value, layout: Layout, indices: Sequence[Any], load: Any) -> Any:
+    def _guarded(self, value: Value, layout: Layout, indices: Sequence[Expr], load: Any) -> Any:
         """Lanes past the last channel must not read past a plain tensor. (Blocked tensors hold zeros there, and
         constants have :data:`SLACK` behind them, which is enough if channels lie next to each other.)"""
         channel = self.channel
@@ -222,7 +223,7 @@ class Context:
         self.k.guard(channel.index < channel.extent)
         return tirx.if_then_else(channel.index < channel.extent, load, tirx.Cast(load.ty, tirx.IntImm("int32", 0)))
 
-    def _in_blocks(self, value: Value, indices: Sequence[Any]) -> Any:
+    def _in_blocks(self, value: Value, indices: Sequence[Expr]) -> Any:
         """A plain constant of several elements a channel (a map of positions) is laid out in the kernel's blocks, for
         one load a vector instead of one a lane, unless the lanes past the last channel would more than double it."""
         channel = self.channel
@@ -256,7 +257,7 @@ class Context:
             self.log.append(position)
         return self._blocks[kept][position]
 
-    def _past(self, value: Value, indices: Sequence[Any], channel: Channel) -> int:
+    def _past(self, value: Value, indices: Sequence[Expr], channel: Channel) -> int:
         """Bytes from what the first lane reads of a plain tensor to the end of what the last one reads."""
         distance, stride = 1, 1
         for index, extent in zip(reversed(indices), reversed(value.shape)):
@@ -283,7 +284,7 @@ class Context:
         found = self.analyzer.simplify(condition)
         return found if self.open_ranges is None else self.open_ranges.left(found)
 
-    def write(self, value: Value, indices: Sequence[Any], element: Any) -> None:
+    def write(self, value: Value, indices: Sequence[Expr], element: Any) -> None:
         """Stores one element of an output; lanes past the last channel get zero, or nothing in a plain tensor."""
         layout = self.request.layout(value)
         position = self.offset(value, indices)
@@ -333,7 +334,7 @@ class Context:
             self.fill_margins(value)
 
     def fill_parts(
-        self, values: Sequence[Any] | None, image: Any, part: Any, parts: int, by_rows: bool = True
+        self, values: Sequence[Any] | None, image: Expr, part: Any, parts: int, by_rows: bool = True
     ) -> None:
         """Writes the margins of one of ``parts`` bands of rows, or of planes, of one image of two spatial axes."""
         for value in self._taken(values):
@@ -344,7 +345,7 @@ class Context:
         self.pending = [p for p in self.pending if not any(t is p for t in taken)]
         return taken
 
-    def _fill_part(self, value: Value, image: Any, part: Any, parts: int, by_rows: bool) -> None:
+    def _fill_part(self, value: Value, image: Expr, part: Any, parts: int, by_rows: bool) -> None:
         layout, k = self.request.layout(value), self.k
         dims, strides, buffer = layout.physical_shape, layout.strides, self.buffer(value)
         lanes = layout.block or 1
@@ -404,7 +405,7 @@ def _smaller(a: Any, b: Any) -> Any:
     return min(a, b) if isinstance(a, int) and isinstance(b, int) else tirx.min(a, b)
 
 
-def literal(number: Any, dtype: str) -> Any:
+def literal(number: Expr, dtype: str) -> Any:
     """An immediate of ``dtype``."""
     if is_whole(dtype):
         return whole(int(number), dtype)

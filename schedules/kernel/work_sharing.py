@@ -83,7 +83,7 @@ def bands(
         image, part = named(tirx.floordiv(p, parts), images), named(tirx.floormod(p, parts), parts)
         if first is not None:
             first(image, part, parts)
-        begin: Any = tirx.IntImm("int32", 0)
+        begin: Expr = tirx.IntImm("int32", 0)
         end: Any = index(total)
         if parts > 1:
             begin, end = (tirx.floordiv((part + i) * (height * groups), parts) for i in (0, 1))
@@ -94,7 +94,7 @@ def bands(
                 with k.loop(passes, name="turn") as turn:
                     yield image, simplify(group * passes + ctx.ranged(turn, passes)), row
             return
-        low: Any = tirx.IntImm("int32", 0)
+        low: Expr = tirx.IntImm("int32", 0)
         count: Any = index(groups)
         if order == "groups" and parts > 1:
             low = named(tirx.floordiv(begin, height), groups)

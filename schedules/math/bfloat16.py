@@ -20,6 +20,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 
+from ..words.tvm_types import Expr
 from .float16 import Widened
 
 NAME = "bfloat16"
@@ -30,11 +31,11 @@ ATTRIBUTE = "halotile.bfloat16"  # of a function that stores such numbers
 class Narrow(Widened):
     """A buffer of bfloat16 that reads as float32."""
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Expr) -> Expr:
         return widened(self.stored[index])
 
 
-def widened(bits: Any) -> Any:
+def widened(bits: Expr) -> Expr:
     """The float32 numbers of uint16 ``bits``, one or a vector."""
     lanes = bits.ty.dtype.lanes
     shape = f"x{lanes}" if lanes > 1 else ""
@@ -43,7 +44,7 @@ def widened(bits: Any) -> Any:
     return tirx.reinterpret(f"float32{shape}", tirx.shift_left(wide, _all(sixteen, lanes)))
 
 
-def bits_of(value: Any) -> Any | None:
+def bits_of(value: Expr) -> Any | None:
     """The load of a buffer of bfloat16 that ``value`` widens; None for any other value."""
     if getattr(getattr(value, "op", None), "name", "") != "tirx.reinterpret":
         return None
@@ -52,13 +53,13 @@ def bits_of(value: Any) -> Any | None:
     return load if isinstance(load, TensorLoad) and str(load.ty.dtype).startswith(BITS) else None
 
 
-def load_of(value: Any) -> Any:
+def load_of(value: Expr) -> Any:
     """``value``, or the load that it widens."""
     bits = bits_of(value)
     return value if bits is None else bits
 
 
-def rounded(x: Any) -> Any:
+def rounded(x: Expr) -> Expr:
     """The uint16 bits of the bfloat16 that is nearest to ``x``, one float32 or a vector, which should be cheap to write
     down three times. NaN stays NaN: rounding could carry over into its sign."""
     if isinstance(x, prim.FloatImm):

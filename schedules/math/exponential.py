@@ -87,7 +87,7 @@ def _clamped(x: Expr, low: float, high: float, bind: Bind) -> Expr:
     return bind(tirx.Select(c > f32(high), f32(high), c))
 
 
-def nearest(x: Expr, bind: Bind) -> Any:
+def nearest(x: Expr, bind: Bind) -> Expr:
     """The whole number nearest to ``x``, even where two are, as C's nearbyint to the bit: for machines that round no
     vectors. A sum of 2**23 and less than that is rounded to it; what is larger is whole."""
     sign, size = tirx.IntImm("int32", -(1 << 31)), tirx.IntImm("int32", 0x7FFFFFFF)
@@ -143,7 +143,7 @@ def fraction(c: Expr, less: int, bind: Bind) -> tuple[Expr, Expr]:
     return bind(_scale(m)), bind(r * r * p + r)
 
 
-def atan(x: Expr, bind: Bind) -> Any:
+def atan(x: Expr, bind: Bind) -> Expr:
     """atan(x); absolute and relative error below 3e-7; odd to the bit.
 
     Beyond tan(3 pi / 8) it is pi / 2 - atan(1 / x), beyond tan(pi / 8) pi / 4 + atan((x - 1) / (x + 1)); the odd
@@ -246,7 +246,7 @@ def tanh(x: Expr, bind: Bind) -> Expr:
     return float_of(large | (bits & tirx.IntImm("int32", -(1 << 31))))
 
 
-def erf(x: Expr, bind: Bind) -> Any:
+def erf(x: Expr, bind: Bind) -> Expr:
     """erf(x): x * P(x^2) / Q(x^2), with x held within 3.92, beyond which erf rounds to one; absolute and relative error
     below 3e-7; odd to the bit.
 

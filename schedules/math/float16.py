@@ -38,5 +38,5 @@ class Widened:
     def __init__(self, stored: Any) -> None:
         self.stored = stored
 
-    def __getitem__(self, index: Expr) -> Any:
+    def __getitem__(self, index: Expr) -> Expr:
         return tirx.Cast("float32", self.stored[index])

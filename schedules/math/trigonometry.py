@@ -82,12 +82,12 @@ def _is_odd(q: Expr) -> Expr:
     return tirx.NE(_bit(q, 1), tirx.IntImm("int32", 0))
 
 
-def _signed(value: Any, q: Expr) -> Any:
+def _signed(value: Any, q: Expr) -> Expr:
     """``value``, with the other sign where bit 1 of ``q`` is set."""
     return float_of(bits_of(value) ^ (_bit(q, 2) << tirx.IntImm("int32", 30)))
 
 
-def sin(x: Expr, bind: Bind, amend: Amend | None = None) -> Any:
+def sin(x: Expr, bind: Bind, amend: Amend | None = None) -> Expr:
     """sin(x); relative error below 1.3e-7, 1.6 units in the last place, for every x; odd to the bit."""
     r, q = _reduced(x, bind, amend)
     odd, even = _both(r, bind)
@@ -95,7 +95,7 @@ def sin(x: Expr, bind: Bind, amend: Amend | None = None) -> Any:
     return tirx.Select(tirx.EQ(x, f32(0.0)), x, _signed(wave, q))  # -0 stays
 
 
-def cos(x: Expr, bind: Bind, amend: Amend | None = None) -> Any:
+def cos(x: Expr, bind: Bind, amend: Amend | None = None) -> Expr:
     """cos(x); relative error below 1.3e-7, 1.6 units in the last place, for every x."""
     r, q = _reduced(x, bind, amend)
     odd, even = _both(r, bind)
@@ -123,14 +123,14 @@ def _halves(x: Expr, bind: Bind) -> tuple[Any, Any]:
     return far, bind(y + y * (z * p))
 
 
-def asin(x: Expr, bind: Bind) -> Any:
+def asin(x: Expr, bind: Bind) -> Expr:
     """asin(x): beyond a half pi / 2 - 2 asin(sqrt((1 - |x|) / 2)); relative error below 3e-7; odd to the bit."""
     far, s = _halves(x, bind)
     total = bind(tirx.Select(far, f32(1.5707963267948966) - (s + s), s))
     return float_of(bits_of(total) | (bits_of(x) & tirx.IntImm("int32", -(1 << 31))))
 
 
-def acos(x: Expr, bind: Bind) -> Any:
+def acos(x: Expr, bind: Bind) -> Expr:
     """acos(x) = pi / 2 - asin(x), or with s = asin(sqrt((1 - |x|) / 2)) 2 s and pi - 2 s; relative error below 3e-7."""
     far, s = _halves(x, bind)
     negative = x < f32(0.0)

@@ -77,7 +77,7 @@ def plus(a: Expr, b: Expr) -> Expr:
     return combined(prim.Add, a, b)
 
 
-def times(a: Expr, b: Expr) -> Any:
+def times(a: Expr, b: Expr) -> Expr:
     """The product of two elements of any type."""
     return combined(prim.Mul, a, b)
 

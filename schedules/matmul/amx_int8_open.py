@@ -20,6 +20,7 @@ from ..instructions.amx import COLUMNS, ROW_BYTES, ROWS, MatrixUnit
 from ..words.dims import to_index
 from ..words.group import Kernel, Packed, Request
 from ..words.sizes import usual
+from ..words.tvm_types import Expr
 from .amx_blocks import STAYS
 from .amx_int8 import TOGETHER, WORDS, MatrixBytes
 from .amx_kernel import STACK_BYTES
@@ -72,7 +73,7 @@ class _OpenBytes(MatrixBytes):
         )
 
     def _rows_of(
-        self, region: Region, operands: tuple[Any, Any], panel: Any, place: tuple[Any, Any, Any], high: int
+        self, region: Region, operands: tuple[Any, Any], panel: Expr, place: tuple[Any, Any, Any], high: int
     ) -> None:
         """``high`` registers of rows by one panel; ``place``: the first row of the task, that of the block in it, and
         how many rows the task has."""
@@ -85,7 +86,7 @@ class _OpenBytes(MatrixBytes):
         whole = width if region.last == COLUMNS else width - 1
         vectors = [(0, whole, COLUMNS), (whole, width - whole, region.last)]
 
-        def some(r: Any, together: int) -> None:
+        def some(r: Expr, together: int) -> None:
             for at, columns, lanes in vectors:
                 if columns:
                     with k.loop(lanes, "vectorized", "v") as v:

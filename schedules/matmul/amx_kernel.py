@@ -36,6 +36,7 @@ from ..math.bfloat16 import BITS, Narrow
 from ..words.dims import to_index
 from ..words.group import Kernel, Packed, Request
 from ..words.sizes import product, usual
+from ..words.tvm_types import Expr
 from .amx_blocks import Registers, Shape, choose_registers, heights, pieces
 from .facts import MatmulFacts
 from .folded_moves import producers, read_steps
@@ -150,7 +151,7 @@ class _Matrix(_Matmul):
         memory = (left, b, sums)
         for region in self._regions():
             count: Any = region.panels
-            begin: Any = tirx.IntImm("int32", 0)
+            begin: Expr = tirx.IntImm("int32", 0)
             if chosen.groups > 1 and region.first:  # the last panel, of the last group
                 with k.when(group == chosen.groups - 1):
                     self._panels_of_task(region, memory, (batch, block, first), (begin, 1))
@@ -162,7 +163,7 @@ class _Matrix(_Matmul):
             self._panels_of_task(region, memory, (batch, block, first), (begin, count))
         self.unit.release()
 
-    def _split_rows(self, a: Any, batch: Any, first: Any, left: Any, right: tuple[Any, Any]) -> None:
+    def _split_rows(self, a: Any, batch: Expr, first: Expr, left: Expr, right: tuple[Any, Any]) -> None:
         """The rows of a task in parts; what a last register lacks stays as it is. Meanwhile it asks for the first panel
         of B (``right``: B, and the panel's first register)."""
         k, rows, depth, steps = self.k, self.rows, self.shape.depth, self.shape.steps
@@ -195,7 +196,7 @@ class _Matrix(_Matmul):
             if rest:
                 step(whole, partial(self._round_step if self.words == 2 else self._split_rest, rest))
 
-    def _round_step(self, terms: int, element: Callable[[Any], Any], left: Any, at: Any) -> None:
+    def _round_step(self, terms: int, element: Callable[[Any], Any], left: Expr, at: Expr) -> None:
         """A step of so many terms, of one part; behind them, zeros."""
         k, data = self.k, Narrow(left)
         for begin, end in ((0, terms), (terms, DEPTH)):
@@ -205,7 +206,7 @@ class _Matrix(_Matmul):
                     number = element(begin + v) if begin == 0 else tirx.FloatImm("float32", 0.0)
                     k.store(data, at * 2 + begin + v, number)
 
-    def _split_rest(self, rest: int, element: Callable[[Any], Any], left: Any, at: Any) -> None:
+    def _split_rest(self, rest: int, element: Callable[[Any], Any], left: Expr, at: Expr) -> None:
         """The last step, of fewer than DEPTH terms."""
         k, both, one = self.k, max(rest - PAIRS, 0), min(rest, PAIRS)
         for begin, end, pair in ((0, both, True), (both, one, False)):
@@ -217,7 +218,7 @@ class _Matrix(_Matmul):
                     k.store(left, at + part * WORDS + one + v, tirx.const(0, "int32"))
 
     def _split_run(
-        self, element: Callable[[Any], Any], left: Any, at: Any, run: tuple[int, int], pair: bool
+        self, element: Callable[[Any], Any], left: Expr, at: Expr, run: tuple[int, int], pair: bool
     ) -> None:
         """Words ``run`` of a step; without ``pair`` their second halves are zero."""
         begin, end = run
@@ -239,13 +240,13 @@ class _Matrix(_Matmul):
         beside = self.shape.steps >= BESIDE
         size = tall * region.vectors * ROWS * self.lanes
 
-        def behind(panel: Any, register: Any, rows: int, at: Any) -> Behind:
+        def behind(panel: Expr, register: Any, rows: int, at: Expr) -> Behind:
             row = self.bind(first + register * ROWS, self.rows)
             cut = self.open or self.rows % ROWS
             left = tirx.min(self.rows - row, rows * ROWS) if cut else rows * ROWS
             return Behind(batch, panel, row, left, at)
 
-        def before(number: Any) -> Behind:
+        def before(number: Expr) -> Behind:
             """The block before the one of this number among all of the run."""
             panel, t = tirx.floordiv(number - 1, whole), tirx.floormod(number - 1, whole)
             return behind(self.bind(begin + panel, region.panels), t * tall, tall, tirx.floormod(number - 1, 2) * size)
@@ -271,7 +272,7 @@ class _Matrix(_Matmul):
             with k.when(count * whole > 0):
                 self._finish(region, memory[2], before(count * whole), 0, tall * ROWS)
 
-    def _heights(self, width: int, block: Any) -> tuple[int, Any, int, list[tuple[int, Any, Any]]]:
+    def _heights(self, width: int, block: Expr) -> tuple[int, Any, int, list[tuple[int, Any, Any]]]:
         """How the rows of a task meet a panel of ``width`` registers: registers of a whole block, how many such blocks,
         how many at most, and lower last ones (registers, the first one, whether it is there; None: it is). The last
         task has fewer rows, and so another number of blocks and another lower one; of open rows any has."""
@@ -334,17 +335,17 @@ class _Matrix(_Matmul):
                     begins = at + (i * ROWS * width + begin + j) * self.lanes
                     unit.store(i * wide + j, Rows(sums, begins, width * self.lanes * BYTES))
 
-    def _place(self, register: Any, step: Any, part: int) -> Any:
+    def _place(self, register: Any, step: Expr, part: int) -> Any:
         """Where a register of the split rows begins."""
         return ((register * self.shape.steps + step) * self.parts + part) * (WORDS * self.words)
 
-    def _ask_ahead(self, b: Any, column: Any, turn: tuple[Any, int], step: Any) -> None:
+    def _ask_ahead(self, b: Any, column: Expr, turn: tuple[Any, int], step: Expr) -> None:
         """Hints for the share of the panel from register ``column`` on that falls to a step of one of the turns
         (number, how many) before it."""
         size, steps = self.parts * WORDS, self.shape.steps
         follow(self.k, b, column * (steps * size), turn[0] * steps + step, self.chosen.width * size, turn[1], BYTES)
 
-    def _finish(self, region: Region, sums: Any, behind: Behind, begin: Any, most: int) -> None:
+    def _finish(self, region: Region, sums: Any, behind: Behind, begin: Expr, most: int) -> None:
         """What follows the sums of up to ``most`` rows of a block, from row ``begin`` on."""
         k, lanes = self.k, self.lanes
         column = region.first + behind.panel * region.vectors * lanes

@@ -105,7 +105,7 @@ def _reshaped(indices: Sequence[Expr], old: Sequence[int], new: Sequence[int]) -
 
 
 def _flattened(indices: Sequence[Expr], old: Sequence[int], new: Sequence[int]) -> list[Expr]:
-    flat: Any = tirx.IntImm("int32", 0)
+    flat: Expr = tirx.IntImm("int32", 0)
     for index, extent in zip(indices, old):
         flat = flat * extent + index
     found: list[Any] = []

@@ -20,6 +20,7 @@ from tvm import tirx
 
 from ..instructions.int8_dot import PAIRS, data_dtype, dot, per_word, words
 from ..words.group import Kernel, Request
+from ..words.tvm_types import Buffer, Expr
 from .facts import MatmulFacts
 from .packed import _Matmul
 from .regions import Region
@@ -48,11 +49,11 @@ class _Bytes(_Matmul):
     def _steps_of_b(self) -> np.ndarray:
         return words(super()._steps_of_b().T, self.facts.a.dtype).T
 
-    def _left(self, a: Any, base: Any, batch: Any, row: Any, step: Any) -> Any:
+    def _left(self, a: Any, base: Expr, batch: Expr, row: Expr, step: Expr) -> Expr:
         """A word of A in every lane."""
         at, left = base + row * self.facts.k + step * self.per, self.facts.k % self.per
         if left and isinstance(step, int) and step == self.facts.k // self.per:
-            word: Any = _int(0)
+            word: Expr = _int(0)
             for i in range(left):
                 bits = 32 // self.per
                 element = tirx.Cast("int32", a[at + i]) & _int((1 << bits) - 1)
@@ -61,7 +62,7 @@ class _Bytes(_Matmul):
             word = tirx.reinterpret("int32", a[_run(at, self.per)])
         return tirx.Broadcast(word, self.lanes)
 
-    def _multiply(self, region: Region, acc: Any, r: Any, left: Any, right: tuple[Any, Any]) -> None:
+    def _multiply(self, region: Region, acc: Buffer, r: Expr, left: Expr, right: tuple[Any, Any]) -> None:
         b, at = right
         for j in range(region.vectors):
             sums = _run((r * region.vectors + j) * self.lanes, self.lanes)
@@ -69,10 +70,10 @@ class _Bytes(_Matmul):
             self.k.store(acc, sums, dot(self.request.target, acc[sums], left, weights))
 
 
-def _int(value: int) -> Any:
+def _int(value: int) -> Expr:
     return tirx.IntImm("int32", value)
 
 
-def _run(begin: Any, count: int) -> Any:
+def _run(begin: Expr, count: int) -> Expr:
     """Indices of ``count`` neighbours."""
     return tirx.Ramp(_int(begin) if isinstance(begin, int) else begin, _int(1), count)

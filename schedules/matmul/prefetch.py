@@ -17,6 +17,7 @@ from ...targets.target import Target
 from ..emit.builder import KernelBuilder
 from ..instructions.prefetch import LINE, hint
 from ..math.float16 import Widened
+from ..words.tvm_types import Expr
 
 MOST = 4  # hints for rows of A in one step
 CLOSE = 0.85  # of what memory can give, of which a tile that asks for nothing ahead gets less
@@ -33,7 +34,7 @@ def follows_late(target: Target, b: Any, element: int, height: int) -> bool:
     return bytes_wanted > CLOSE * rows * target.far_bytes
 
 
-def follow(k: KernelBuilder, b: Any, behind: Any, step: Any, elements: int, tiles: int, element: int) -> None:
+def follow(k: KernelBuilder, b: Any, behind: Any, step: Expr, elements: int, tiles: int, element: int) -> None:
     """Emits the prefetches of the next part of B that fall to one step: ``elements`` of B are read in a step, ``tiles``
     times. ``behind`` is where the next part starts, ``step`` counts from the beginning of the present one."""
     stored, size = (b.stored, 2) if isinstance(b, Widened) else (b, element)
@@ -42,7 +43,7 @@ def follow(k: KernelBuilder, b: Any, behind: Any, step: Any, elements: int, tile
         hint(k, stored, behind + step * each + first)
 
 
-def ask_for_rows(k: KernelBuilder, a: Any, behind: Any, step: Any, elements: int, element: int) -> None:
+def ask_for_rows(k: KernelBuilder, a: Any, behind: Any, step: Expr, elements: int, element: int) -> None:
     """Emits the prefetches of the next ``elements`` of A, from ``behind`` on, that fall to one ``step`` (number, of how
     many); none where that is a burst."""
     line = LINE // element

@@ -31,7 +31,7 @@ from ...targets.target import Target
 from ..kernel.half_sums import HALF
 from ..kernel.unrolled_steps import each_step
 from ..words.group import Kernel, Packed, Request, Scratch
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 from .blocking import PARALLEL_FLOPS, SUMS_BYTES, Blocks
 from .facts import MatmulFacts
 from .folded_moves import producers
@@ -192,7 +192,7 @@ class _Strassen(_Matmul):
             self._combine(a, image, first, chunk, lefts, base, self.half)
         return lefts
 
-    def _combine(self, a: Any, image: Any, first: Expr, count: int, lefts: Any, base: Any, rows: int) -> None:
+    def _combine(self, a: Any, image: Expr, first: Expr, count: int, lefts: Any, base: Expr, rows: int) -> None:
         """Rows ``first + [0, count)`` of the left operands, each matrix of ``rows`` rows from ``base`` on. The row that
         an odd lower half lacks repeats the one before."""
         facts, k, depth = self.facts, self.k, self.depth
@@ -287,7 +287,7 @@ class _Strassen(_Matmul):
         def write(where: Region, below: bool) -> Callable[[Any, Any, Any], None]:
             return lambda acc, _at, row: self._out(where, acc, image, panel, row, below)
 
-        def both(acc: Any, at: Any, row: Any) -> None:
+        def both(acc: Buffer, at: Expr, row: Expr) -> None:
             """P1 + P6 + P7: with P5 it is C22."""
             self._store(region, u, at, acc)
             self._out(right, self._begin(region, [(u, at), (w, at)]), image, panel, row, True)
@@ -305,19 +305,19 @@ class _Strassen(_Matmul):
         k, lanes = self.k, self.lanes
         acc = k.local("acc", self.facts.output.dtype, self.height * region.vectors * lanes)
         with k.loop(self.height * region.vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
-            value: Any = tirx.const(0, self.facts.output.dtype)
+            value: Expr = tirx.const(0, self.facts.output.dtype)
             for number, (memory, place) in enumerate(sources):
                 part = memory[place + z * lanes + v]
                 value = value + part if number else part
             k.store(acc, z * lanes + v, value)
         return acc
 
-    def _accumulate(self, region: Region, acc: Any, left: Any, b: Any, panel: Expr, number: int, tile: Any) -> None:
+    def _accumulate(self, region: Region, acc: Any, left: Expr, b: Any, panel: Expr, number: int, tile: Any) -> None:
         k, lanes, vectors, size = self.k, self.lanes, region.vectors, region.vectors * self.lanes
         first = region.first * self.depth * PRODUCTS
         asks = follows_late(self.request.target, b, self.element, self.height)
 
-        def multiply(step: Any) -> None:
+        def multiply(step: Expr) -> None:
             at = first + ((panel * PRODUCTS + number) * self.depth + step) * size
             if asks:
                 follow(k, b, at + (self.depth - step) * size, tile[0] * self.depth + step, size, tile[1], self.element)
@@ -329,20 +329,20 @@ class _Strassen(_Matmul):
 
         each_step(self.ctx, self.request.target, self.depth, multiply)
 
-    def _store(self, region: Region, memory: Any, place: Any, acc: Any) -> None:
+    def _store(self, region: Region, memory: Any, place: Any, acc: Buffer) -> None:
         k, lanes = self.k, self.lanes
         with k.loop(self.height * region.vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
             k.store(memory, place + z * lanes + v, acc[z * lanes + v])
 
-    def _out(self, region: Region, acc: Any, image: Any, panel: Expr, row: Any, below: bool) -> None:
+    def _out(self, region: Region, acc: Buffer, image: Expr, panel: Expr, row: Expr, below: bool) -> None:
         self.below = below
         self._epilogue(region, acc, image, panel, row + self.half if below else row)
 
-    def _lead(self, batch: Any, row: Any) -> list[Any]:
+    def _lead(self, batch: Expr, row: Expr) -> list[Any]:
         """``batch`` is the image's number, ``row`` counts within it."""
         return super()._lead(batch, self.ctx.analyzer.simplify(batch * self.m + row))
 
-    def _element(self, value: Any, batch: Any, row: Any, column: Expr) -> None:
+    def _element(self, value: Expr, batch: Expr, row: Expr, column: Expr) -> None:
         if not (self.below and self.odd):
             super()._element(value, batch, row, column)
             return

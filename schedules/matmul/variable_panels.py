@@ -7,6 +7,7 @@ from typing import Any
 from tvm import tirx
 
 from ..words.group import Scratch
+from ..words.tvm_types import Expr
 
 PACK_CHUNK = 64  # rows of B that one task packs
 
@@ -37,7 +38,7 @@ def panels_of(matmul: Any, b: Any) -> Any:
     return packed
 
 
-def _copy(matmul: Any, packed: Any, at: Any, b: Any, source: Any, whole: int, region: Any) -> None:
+def _copy(matmul: Any, packed: Any, at: Expr, b: Any, source: Any, whole: int, region: Any) -> None:
     """One row of one panel: whole vectors, then the columns that are left with zeros behind them."""
     k, lanes = matmul.k, matmul.lanes
     if whole:

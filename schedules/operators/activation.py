@@ -37,7 +37,7 @@ def hard_sigmoid(x: te.Tensor, *, alpha: float, beta: float) -> te.Tensor:
 def hard_swish(x: te.Tensor) -> te.Tensor:
     """x * min(1, max(0, x / 6 + 1/2))"""
 
-    def apply(v: Expr) -> Any:
+    def apply(v: Expr) -> Expr:
         line = v * _number(1.0 / 6.0, v) + _number(0.5, v)
         return v * tirx.min(_number(1.0, v), tirx.max(_number(0.0, v), line))
 
@@ -95,7 +95,7 @@ def moment(x: te.Tensor, about: te.Tensor, *, power: int) -> te.Tensor:
     n, c, h, w = x.shape
     y, z = (te.reduce_axis((0, d), name=name) for d, name in ((h, "y"), (w, "x")))
 
-    def term(i: Any, j: Any) -> Any:
+    def term(i: Expr, j: Expr) -> Any:
         beyond = x(i, j, y, z) - about(i, j, 0, 0)
         return te.sum(beyond if power == 1 else beyond * beyond, axis=[y, z])
 

@@ -17,7 +17,7 @@ from tvm import te, tirx
 
 from ..emit.builder import KernelBuilder
 from ..math.wrapping import plus
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 from .common import dtype_of, shape_of
 from .loops import kind_of, written
 from .registry import define
@@ -42,7 +42,7 @@ def columns(
     dtype, taps, outputs = dtype_of(x), math.prod(kernel), math.prod(size)
     rank, width = len(image), size[-1]
 
-    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+    def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         total = n * channels * taps
         with k.loop(total, kind_of(total * outputs), "row") as row:
             places, rest = [], row % taps
@@ -72,7 +72,7 @@ def columns(
     return written("columns", [x], [((n, channels * taps, outputs), dtype)], write)[0]
 
 
-def _first(distance: Any, stride: int, most: int) -> Any:
+def _first(distance: Any, stride: int, most: int) -> Expr:
     """The first output that lies at least ``distance`` from the first one's place."""
     return tirx.min(tirx.max(tirx.floordiv(distance + (stride - 1), stride), 0), most)
 
@@ -118,7 +118,7 @@ def col2im(
     length = -(-image[-1] // stride)  # places of a phase
     part = min(length, max(1, LINE // stride))
 
-    def line_of(k: KernelBuilder, y: Expr, tap: Any) -> tuple[Any, list[Any]]:
+    def line_of(k: KernelBuilder, y: Expr, tap: Expr) -> tuple[Any, list[Any]]:
         """The line of counts that gives something to the places of line ``y`` by a tap of all axes but the last, and
         whether there is one."""
         inside, line, step = [], tirx.IntImm("int32", 0), 1
@@ -130,7 +130,7 @@ def col2im(
             line, step = line + count * step, step * counts[axis]
         return line, inside
 
-    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+    def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         with k.loop(n * channels, kind_of(n * channels * (plane + taps * lines * width)), "row") as row:
             sums = k.local("sums", dtype, stride * part, "global")
             with k.loop(plane // image[-1], name="y") as y, k.loop(-(-length // part), name="part") as block:

@@ -9,6 +9,7 @@ from tvm import te, tirx
 
 from ..words.dims import is_dim, is_expression, to_index
 from ..words.sizes import dim_of
+from ..words.tvm_types import Expr
 
 
 def shape_of(x: te.Tensor) -> list[Any]:
@@ -45,7 +46,7 @@ def dtype_of(value: Any) -> str:
     return str(value.dtype) if isinstance(value, te.Tensor) else str(value.ty.dtype)
 
 
-def zero(value: Any) -> Any:
+def zero(value: Any) -> Expr:
     """A zero of the dtype of ``value``."""
     return tirx.const(0, dtype_of(value))
 
@@ -76,12 +77,12 @@ def transposed_extents(
     return [(n - 1) * s + (k - 1) * d + 1 - b - e for n, k, s, d, b, e in spans]
 
 
-def wide(dim: Any) -> Any:
+def wide(dim: Any) -> Expr:
     """A dim in int64, to be compared with positions."""
     return tirx.Cast("int64", to_index(dim)) if is_dim(dim) else tirx.const(dim, "int64")
 
 
-def number(value: Any, dtype: str) -> Any:
+def number(value: Any, dtype: str) -> Expr:
     """A number or a dim, or the sum of a dim and a fraction, in ``dtype``."""
     if not is_dim(value):
         return tirx.const(value, dtype)
@@ -90,7 +91,7 @@ def number(value: Any, dtype: str) -> Any:
     return whole + tirx.const(fraction, dtype) if fraction else whole
 
 
-def share_of(count: Any, dtype: str) -> Any:
+def share_of(count: Any, dtype: str) -> Expr:
     """1 / ``count`` in ``dtype``: a constant, or computed where the count is open."""
     if isinstance(count, int):
         return tirx.const(1.0 / count, dtype)
@@ -101,14 +102,14 @@ def is_float(dtype: str) -> bool:
     return "float" in str(dtype)
 
 
-def larger(a: Any, b: Any) -> Any:
+def larger(a: Any, b: Any) -> Expr:
     """The larger of two, and NaN when either is one (a plain max, a > b ? a : b, keeps only the second's)."""
     if not is_float(dtype_of(a)):
         return tirx.max(a, b)
     return tirx.Select(is_nan(a), a, tirx.max(a, b))
 
 
-def smaller(a: Any, b: Any) -> Any:
+def smaller(a: Any, b: Any) -> Expr:
     """The smaller of two, and NaN when either is one."""
     if not is_float(dtype_of(a)):
         return tirx.min(a, b)
@@ -122,15 +123,15 @@ def largest_number(dtype: str) -> Any:
     return te.comm_reducer(lambda a, b: tirx.Select(b > a, b, a), lowest, name="largest_number")
 
 
-def is_nan(value: Any) -> Any:
+def is_nan(value: Any) -> Expr:
     """NaN or not. (``value != value`` will not do: the simplifier takes it for false.)"""
     return tirx.isnan(value.astype("float32") if dtype_of(value) == "bfloat16" else value)
 
 
-def lowest(dtype: str) -> Any:
+def lowest(dtype: str) -> Expr:
     """The identity of max: -inf for floats, so that a window of -inf stays one."""
     return tirx.const(float("-inf"), dtype) if is_float(dtype) else tirx.min_value(dtype)
 
 
-def highest(dtype: str) -> Any:
+def highest(dtype: str) -> Expr:
     return tirx.const(float("inf"), dtype) if is_float(dtype) else tirx.max_value(dtype)

@@ -67,7 +67,7 @@ def conv_transpose(
     taps = w
     if any(a.kernel % a.step for a in axes):
 
-        def filled(*i: Any) -> Any:
+        def filled(*i: Any) -> Expr:
             inside = [k < a.kernel for k, a in zip(i[2:], axes)]
             return tirx.if_then_else(tirx.all(*inside), w(*i), tirx.const(0, w.dtype))
 

@@ -39,10 +39,10 @@ def quotient(x: te.Tensor, divisor: te.Tensor, inverse: te.Tensor) -> te.Tensor:
     """x / divisor, ``inverse`` being 1 / divisor rounded once: a product, what it lacks, and the product of that. Every
     bit is a division's where no step leaves the range of normal numbers."""
 
-    def fused(x: Expr, y: Expr, z: Any) -> Any:
+    def fused(x: Expr, y: Expr, z: Any) -> Expr:
         return tirx.call_llvm_pure_intrin("float32", "llvm.fma", x, y, z)
 
-    def apply(v: Expr, d: Any, r: Any) -> Any:
+    def apply(v: Expr, d: Any, r: Expr) -> Expr:
         near = v * r
         return fused(fused(-near, d, v), r, near)
 
@@ -69,7 +69,7 @@ def saturated(x: te.Tensor, *, low: float, high: float, dtype: str) -> te.Tensor
 def rounded(x: te.Tensor, *, zero: int, low: int, high: int, dtype: str) -> te.Tensor:
     """The whole number next to x, of two the even one, and ``zero``, from ``low`` to ``high``. It must be an int32."""
 
-    def apply(v: Expr) -> Any:
+    def apply(v: Expr) -> Expr:
         whole = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", v) + tirx.const(zero, "int32")
         return tirx.min(tirx.max(whole, tirx.const(low, "int32")), tirx.const(high, "int32")).astype(dtype)
 
@@ -107,7 +107,7 @@ def bit_shift(a: te.Tensor, b: te.Tensor, *, left: bool) -> te.Tensor:
         wide = y.astype("int64")  # an unsigned comparison with a constant trips TVM's simplifier
         inside = tirx.all(wide >= 0, wide < bits)
         amount = tirx.Select(inside, wide, tirx.const(0, "int64")).astype(dtype)
-        fill: Any = tirx.const(0, dtype)
+        fill: Expr = tirx.const(0, dtype)
         if not left and not dtype.startswith("u"):
             fill = tirx.Select(x < 0, tirx.const(-1, dtype), fill)
         return tirx.Select(inside, x << amount if left else x >> amount, fill)
@@ -133,7 +133,7 @@ def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         return te.compute(shape, lambda *i: x(*i) * x(*i), name="square")
 
     def step(power: te.Tensor, x: te.Tensor, bit: int) -> te.Tensor:
-        def taken(*i: Any) -> Any:
+        def taken(*i: Any) -> Expr:
             chosen = (exponent(*i) >> tirx.const(bit, dtype_of(b))) & tirx.const(1, dtype_of(b))
             return tirx.Select(chosen != 0, power(*i) * x(*i), power(*i))
 
@@ -145,7 +145,7 @@ def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         base = squared(base) if bit else base
         result = step(result, base, bit)
 
-    def whole(*i: Any) -> Any:
+    def whole(*i: Any) -> Expr:
         x, y = first(*i), exponent(*i)
         one, zero, minus = (number(c, dtype) for c in (1, 0, -1))
         vanishes = tirx.all(y >= tirx.const(bits, dtype_of(b)), (x & one) == 0)

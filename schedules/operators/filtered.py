@@ -28,14 +28,14 @@ LONG = 8192
 
 
 def offer_all(
-    b: KernelBuilder, heap: RankHeap, value: Callable[[Any], Any], begin: Any, end: Any, largest: bool, dtype: str
+    b: KernelBuilder, heap: RankHeap, value: Callable[[Any], Any], begin: Expr, end: Expr, largest: bool, dtype: str
 ) -> None:
     """Offers the elements ``value(begin)`` to ``value(end - 1)``, side by side in memory, to a heap of ``begin``."""
     wide = "float32" if dtype in ("float16", "bfloat16") else dtype
     chunk = 2 * LANES if usual(end) >= LONG else LANES
     limit = b.local("limit", wide, 1)
 
-    def element(p: Expr) -> Any:
+    def element(p: Expr) -> Expr:
         return cast(wide, value(p))
 
     def look() -> None:

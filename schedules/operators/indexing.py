@@ -13,7 +13,7 @@ from .registry import define
 from .te_stages import EXTREME, FIRST, LARGEST, LAST, SMALLEST
 
 
-def wrapped(index: Expr, length: Any) -> Expr:
+def wrapped(index: Expr, length: Expr) -> Expr:
     """A run-time index as int64: negative ones count from the end, the rest is clamped so that no read strays."""
     signed = index.astype("int64")
     size = wide(length)
@@ -59,7 +59,7 @@ def _extreme(x: te.Tensor, axis: int, keepdims: bool, last: bool, largest: bool)
     shape = shape_of(x)
     along = te.reduce_axis((0, shape[axis]), name="rk")
 
-    def better(a: Any, b: Any) -> Expr:
+    def better(a: Expr, b: Expr) -> Expr:
         """True when the pair a (position, value) wins over b."""
         earlier = a[0] > b[0] if last else a[0] < b[0]
         wins = a[1] > b[1] if largest else a[1] < b[1]
@@ -69,7 +69,7 @@ def _extreme(x: te.Tensor, axis: int, keepdims: bool, last: bool, largest: bool)
         same = tirx.any(a[1] == b[1], tirx.all(nan_a, nan_b))
         return tirx.any(wins, tirx.all(nan_a, tirx.Not(nan_b)), tirx.all(same, earlier))
 
-    def combine(a: Any, b: Any) -> tuple[Expr, Expr]:
+    def combine(a: Expr, b: Expr) -> tuple[Expr, Expr]:
         wins = better(a, b)
         return tirx.Select(wins, a[0], b[0]), tirx.Select(wins, a[1], b[1])
 

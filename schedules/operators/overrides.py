@@ -178,7 +178,7 @@ def take(call: Expr, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
     return gathered(x, indices, axis, _inside(call.args[1], x.shape[axis]))
 
 
-def _inside(indices: Any, length: Any) -> bool:
+def _inside(indices: Any, length: Expr) -> bool:
     """True for constant positions that lie in an axis of ``length``."""
     if not isinstance(indices, tvm.ir.GenericConst):
         return False

@@ -175,7 +175,7 @@ def max_pool_with_indices(
     def best(b: Expr, ch: Expr, *o: Any) -> Any:
         at = [p * s + k * d for p, s, k, d in zip(o, strides, taps, dilations)]
         real = [a - f for a, f in zip(at, begin)]
-        flat: Any = tirx.const(0, "int64")
+        flat: Expr = tirx.const(0, "int64")
         for position, length in zip(real, size):
             flat = flat * length + position.astype("int64")
         flat = flat + (b.astype("int64") * c + ch.astype("int64")) * space
@@ -207,7 +207,7 @@ def average_pool(call: Expr, x: te.Tensor) -> te.Tensor:
     def mean(*i: Any) -> Expr:
         if include or not any(pads):
             return total(*i) * whole
-        count: Any = tirx.const(1, "int32")
+        count: Expr = tirx.const(1, "int32")
         for at, k, s, before, size in zip(i[2:], kernel, strides, pads, shape_of(x)[2:]):
             first = at * s - before
             count = count * (tirx.min(first + k, size) - tirx.max(first, 0))

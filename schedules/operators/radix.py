@@ -41,7 +41,7 @@ def key_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Any], Any] | N
     if dtype not in ("int64", "uint32", "float64"):
         return None
 
-    def number(b: KernelBuilder, value: Any) -> Any:
+    def number(b: KernelBuilder, value: Expr) -> Any:
         if is_float(dtype):
             zero, most = tirx.const(0, dtype), tirx.IntImm("int64", (1 << 63) - 1)
             value = b.bind(value)
@@ -57,7 +57,7 @@ def key_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Any], Any] | N
 
 
 def sort_descending(
-    b: KernelBuilder, number: Callable[[Any], Any], length: Any, wide: bool = False
+    b: KernelBuilder, number: Callable[[Any], Any], length: Expr, wide: bool = False
 ) -> Callable[[Any], Any]:
     """Sorts the int64 ``number(0)`` to ``number(length - 1)``, greatest first; returns where the n-th stood."""
     numbers = b.local("numbers", "int64", 2 * length, "global")
@@ -98,7 +98,7 @@ def sort_descending(
     return stood
 
 
-def _byte(number: Expr, place: int) -> Any:
+def _byte(number: Expr, place: int) -> Expr:
     """A number's byte at a place, greater ones first."""
     byte = tirx.bitwise_and(cast("int32", tirx.shift_right(number, tirx.IntImm("int64", 8 * place))), BYTES - 1)
     return tirx.bitwise_xor(byte, 0x7F if place == 7 else 0xFF)  # the sign is the other way round

@@ -25,7 +25,7 @@ from ..emit.builder import KernelBuilder
 from ..math import exponential
 from ..words.dims import is_dim
 from ..words.sizes import usual
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 from .common import dtype_of, larger, shape_of, smaller
 from .loops import PARALLEL_WORK, accumulator, cast, written
 from .registry import define
@@ -64,7 +64,7 @@ def _known(name: str) -> Function:
     return apply
 
 
-def _const(number: float, like: Any) -> Any:
+def _const(number: float, like: Any) -> Expr:
     return tirx.FloatImm(like.ty, float(number))
 
 
@@ -84,7 +84,7 @@ def _softplus(k: KernelBuilder, x: Expr) -> Any:
 
 
 def _elu(a: float) -> Function:
-    def apply(k: KernelBuilder, x: Expr) -> Any:
+    def apply(k: KernelBuilder, x: Expr) -> Expr:
         below = (_known("exp")(k, smaller(x, _const(0, x))) - _const(1, x)) * _const(a, x)
         return tirx.Select(x < _const(0, x), below, x)
 
@@ -109,7 +109,7 @@ ACTIVATIONS: dict[str, Callable[[float, float], Function]] = {
 # ------------------------------------------------------------------ the kernel
 
 
-def _tile(batch: Any, gates: int, lanes: int, registers: int, factor: int) -> tuple[int, int]:
+def _tile(batch: Expr, gates: int, lanes: int, registers: int, factor: int) -> tuple[int, int]:
     """Rows of a register tile, which read the weights once, and the gates that are summed at a time: accumulators, the
     weights of a gate, and ``factor`` values for each row that several gates meet, fit the registers, if need be in
     several runs over the weights. Of an open batch some rows may be left behind the last tile."""
@@ -148,7 +148,7 @@ class _Layer:
     def clip(self, x: Expr) -> Any:
         return _held(self.k, x, -self.limit, self.limit) if self.limit else x
 
-    def unit(self, block: Expr, v: Expr) -> Any:
+    def unit(self, block: Expr, v: Expr) -> Expr:
         return tirx.min(block * self.lanes, self.hidden - self.lanes) + v
 
     def product(
@@ -227,12 +227,12 @@ def recurrent(
     slots = 2 * states + (2 if kind == "GRU" else 0)  # a GRU also keeps r * h and z between its two products
     slots += rounded
 
-    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+    def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         layer = _Layer(k, (steps, batch, hidden), gates, wide, clip)
         given = dict(zip(names, ins[1:]))
         y, work = outs[0], outs[-1]
 
-        def slot(state: int, parity: Any, row: Any, unit: Any) -> Any:
+        def slot(state: int, parity: Any, row: Expr, unit: Any) -> Any:
             return (state * 2 + parity) * size + row * hidden + unit
 
         for s, name in zip(range(states), "hc"):
@@ -243,14 +243,14 @@ def recurrent(
             now = steps - 1 - t if reverse else t
             old, new = t % 2, (t + 1) % 2
 
-            def projection(row: Any, gate: int, unit: Any) -> Any:
+            def projection(row: Expr, gate: int, unit: Any) -> Expr:
                 at = ((now * batch + row) * gates + gate) * hidden + unit
                 return cast(wide, k.load(ins[0], at))
 
-            def state(s: int, row: Any, unit: Any) -> Any:
+            def state(s: int, row: Expr, unit: Any) -> Any:
                 return k.load(work, slot(s, old, row, unit))
 
-            def finish(row: Any, unit: Any, values: Sequence[Any]) -> None:
+            def finish(row: Expr, unit: Any, values: Sequence[Any]) -> None:
                 """Stores the new state; past the end of a row's sequence it stays, and Y is zero."""
                 alive = k.bind(now < k.load(given["n"], row)) if "n" in given else None
                 for s, value in enumerate(values):
@@ -273,7 +273,7 @@ def recurrent(
     return written("recurrent", [projected, *operands], shapes, write)
 
 
-def _rounded(k: KernelBuilder, work: Any, at: Any, to: int, size: int, wide: str) -> None:
+def _rounded(k: KernelBuilder, work: Any, at: Expr, to: int, size: int, wide: str) -> None:
     """``size`` numbers at ``at``, as unsigned bytes of their own range can tell them, at ``to``; all are NaN if one is,
     or infinite: as DynamicQuantizeLinear has it."""
     zero, most = tirx.FloatImm(wide, 0.0), tirx.FloatImm(wide, 255.0)

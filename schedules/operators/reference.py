@@ -103,7 +103,7 @@ def _is_attribute_tuple(operand: Any) -> bool:
     )
 
 
-def _flat(value: Any) -> list[Any]:
+def _flat(value: Expr) -> list[Any]:
     return [t for v in value for t in _flat(v)] if isinstance(value, list) else [value]
 
 

@@ -80,7 +80,7 @@ def interpolate_whole(x: te.Tensor, *tables: te.Tensor, axes: Sequence[int]) -> 
     wide = dtype_of(tables[1])
     fixed = wide == "int32"
 
-    def total(*i: Any) -> Any:
+    def total(*i: Any) -> Expr:
         result = None
         for taps in itertools.product(range(2), repeat=len(pairs)):
             at, weight = list(i), None
@@ -98,7 +98,7 @@ def interpolate_whole(x: te.Tensor, *tables: te.Tensor, axes: Sequence[int]) -> 
     return te.compute(shape, total, name="interpolate_whole")
 
 
-def _truncated(value: Any, dtype: str) -> Any:
+def _truncated(value: Expr, dtype: str) -> Expr:
     """A float32 as an integer of ``dtype``, its largest where float32 has no such number."""
     most = float(np.iinfo(dtype).max)
     if int(np.float32(most)) == np.iinfo(dtype).max:

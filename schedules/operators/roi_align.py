@@ -21,7 +21,7 @@ from tvm import te, tirx
 from ..emit.builder import KernelBuilder
 from ..words.dims import Open, is_dim
 from ..words.sizes import surely
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 from .common import dtype_of, larger, lowest, number, shape_of
 from .loops import cast, kind_of, written
 from .registry import define
@@ -54,7 +54,7 @@ def roi_align(
     turned = surely(lambda: 4 * count * samples >= n * pixels)
     bins = [_Bins(1, height, image[0], image[1], ratio), _Bins(0, width, image[1], 1, ratio)]
 
-    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+    def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         pixel, channel = (c, 1) if turned else (1, pixels)  # how far neighbours lie apart
         if turned:
             turn_channels(k, ins[0], outs[1], (n, c, pixels))
@@ -88,7 +88,7 @@ class _Taps:
         self, k: KernelBuilder, bins: _Bins, rois: Any, region: Any, scale: float, half_pixel: bool, pixel: int,
         dtype: str, halves: bool,
     ) -> None:  # fmt: skip
-        def const(v: float) -> Any:
+        def const(v: float) -> Expr:
             return tirx.const(v, dtype)
 
         self.k, self.bins, self.pixel, self.dtype, self.halves = k, bins, pixel, dtype, halves
@@ -118,7 +118,7 @@ class _Taps:
     def _around(self, index: Expr, sample: Any) -> list[Any]:
         """Two places and two weights."""
 
-        def const(v: float) -> Any:
+        def const(v: float) -> Expr:
             return tirx.const(v, self.dtype)
 
         k, length = self.k, self.bins.length

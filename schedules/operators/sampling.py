@@ -21,15 +21,15 @@ FAR = 2.0**22  # a position beyond which is taken for that one, so that it can b
 LANES = 16  # positions side by side, whose places and weights all channels share
 
 
-def _clamped(i: Expr, length: Any) -> Expr:
+def _clamped(i: Expr, length: Expr) -> Expr:
     return tirx.max(tirx.min(i, number(length - 1, dtype_of(i))), tirx.const(0, dtype_of(i)))
 
 
-def _inside(i: Expr, length: Any) -> Expr:
+def _inside(i: Expr, length: Expr) -> Expr:
     return tirx.all(i >= 0, i < to_index(length))
 
 
-def _where_positive(extent: Any, dtype: str, value: Callable[[Any], Any]) -> Any:
+def _where_positive(extent: Expr, dtype: str, value: Callable[[Any], Any]) -> Any:
     """``value(extent)`` in ``dtype``, or 0 where the extent is not positive."""
     zero = tirx.const(0, dtype)
     if is_dim(extent) and not surely(lambda: extent > 0):
@@ -38,12 +38,12 @@ def _where_positive(extent: Any, dtype: str, value: Callable[[Any], Any]) -> Any
     return value(number(extent, dtype)) if extent > 0 else zero
 
 
-def _reflected(x: Expr, low: float, high: Any) -> Any:
+def _reflected(x: Expr, low: float, high: Expr) -> Any:
     """x mirrored at the borders until it lies between them."""
     return _where_positive(high - low, dtype_of(x), lambda width: _mirrored(x, low, high, width))
 
 
-def _mirrored(x: Expr, low: float, high: Any, width: Any) -> Any:
+def _mirrored(x: Expr, low: float, high: Expr, width: Any) -> Expr:
     dtype = dtype_of(x)
     bottom, top = number(low, dtype), number(high, dtype)
     distance = tirx.Select(x < bottom, bottom - x, x - top)
@@ -85,7 +85,7 @@ def _cubic_weights(t: Expr) -> list[Any]:
     dtype = dtype_of(t)
     a = -0.75
 
-    def c(v: float) -> Any:
+    def c(v: float) -> Expr:
         return tirx.const(v, dtype)
 
     def near(d: Any) -> Any:
@@ -156,7 +156,7 @@ def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align
     return te.compute([n, c, *out], sample, name="grid_sample")
 
 
-def _source(g: Expr, length: Any, dtype: str, mode: str, padding: str, align_corners: bool) -> Expr:
+def _source(g: Expr, length: Expr, dtype: str, mode: str, padding: str, align_corners: bool) -> Expr:
     """The position in elements of the normalised coordinate ``g``; of the only element, whatever ``g`` is: between the
     corners of one lies nothing, and infinity times that is no number."""
     if align_corners and length == 1:

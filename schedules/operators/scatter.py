@@ -33,7 +33,7 @@ def _combine(reduction: str, a: Expr, b: Expr) -> Expr:
     return larger(a, b) if reduction == "max" else smaller(a, b)
 
 
-def _resolve(index: Expr, length: Any) -> Expr:
+def _resolve(index: Expr, length: Expr) -> Expr:
     """A position as int64, negative ones counted from the end."""
     signed = index.astype("int64")
     return tirx.Select(signed < 0, signed + wide(length), signed)
@@ -74,7 +74,7 @@ def scatter_elements(
     columns = COLUMNS if is_dim(inner) else min(inner, COLUMNS)
     tasks = -(-inner // columns)
 
-    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+    def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         _copy(k, ins[0], outs[0], product(shape))
         with k.loop(outer * tasks, kind_of(outer * count * inner), "row") as row:
             before = row // tasks
@@ -89,12 +89,12 @@ def scatter_elements(
     return written("scatter_elements", [x, indices, updates], [(shape, dtype_of(x))], write)[0]
 
 
-def _inside(k: KernelBuilder, index: Expr, length: Any, needed: bool) -> Any:
+def _inside(k: KernelBuilder, index: Expr, length: Expr, needed: bool) -> Any:
     return k.when(index < to_index(length) if needed else tirx.IntImm("bool", 1))
 
 
 def _put(
-    k: KernelBuilder, out: Any, indices: Any, at: Any, length: Any, reduction: str, new: Any, base: Any, stride: int
+    k: KernelBuilder, out: Any, indices: Any, at: Any, length: Expr, reduction: str, new: Any, base: Expr, stride: int
 ) -> None:
     """One update at position indices[at] of an axis of ``length``; none where that lies outside."""
     found = k.bind(_resolve(k.load(indices, at), length))
@@ -114,7 +114,7 @@ def scatter_nd(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reductio
     def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         def one(u: Expr, update: Callable[[Any], None]) -> None:
             """``update(start of the slice)``, if update ``u`` lies inside."""
-            inside: Any = tirx.IntImm("bool", 1)
+            inside: Expr = tirx.IntImm("bool", 1)
             start: Expr = tirx.IntImm("int32", 0)
             for d in range(depth):
                 found = k.bind(_resolve(k.load(ins[1], u * depth + d), shape[d]))
@@ -155,7 +155,7 @@ def scatter_known(x: te.Tensor, table: te.Tensor, updates: te.Tensor, *, reducti
     """
     shape = shape_of(x)
 
-    def pick(p: Expr, r: Any) -> Any:
+    def pick(p: Expr, r: Expr) -> Expr:
         k = table(p)
         value = updates(tirx.max(k, 0), r)
         old = x(p, r)

@@ -18,7 +18,7 @@ from tvm import te, tirx
 
 from ..emit.builder import KernelBuilder
 from ..words.dims import is_dim
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 from .common import shape_of
 from .loops import kind_of, until, written
 from .registry import define
@@ -62,7 +62,7 @@ def forest(
     trees, dtype = shape_of(roots)[0], str(weights.dtype)
     wide, alone = str(x.dtype) == "float64", len(shape_of(weights)) == 1
 
-    def write(k: KernelBuilder, ins: list[Any], outs: list[Any]) -> None:
+    def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         values, table, starts, leaves, *tables = ins
         splits = tables[0] if wide else None
         way = _Way(k, values, table, splits, mode, nan)
@@ -78,7 +78,7 @@ def forest(
                     weighed.add(sums, part * LANES + lane, tree, table[found[lane] * WORDS])
             weighed.end(sums, count, outs[0], first)
 
-        def in_row(row: Any) -> None:
+        def in_row(row: Expr) -> None:
             """One row, through LANES trees at a time."""
             sums = weighed.begin(1)
 
@@ -142,7 +142,7 @@ class _Way:
             k.store(done, 0, (inner & 1) ^ 1)
         return at
 
-    def _misses(self, node: Any, value: Any, link: Any) -> Any:
+    def _misses(self, node: Any, value: Expr, link: Any) -> Any:
         """1 in the lowest bit where a node's comparison does not hold, else 0: arithmetic, since LLVM makes a branch of
         a choice, and half of them would be foretold wrongly."""
         split = tirx.reinterpret("float32", self.table[node * WORDS]) if self.splits is None else self.splits[node]
@@ -177,7 +177,7 @@ class _Weighed:
             self.k.store(sums, z, tirx.const(REST[self.function], self.dtype))
         return sums
 
-    def add(self, sums: Any, row: Any, tree: Any, leaf: Any) -> None:
+    def add(self, sums: Any, row: Expr, tree: Any, leaf: Any) -> None:
         leaf = self.k.bind(leaf)
         if self.alone is not None:
             place = self.k.bind(row * self.results + self.alone[tree])
@@ -191,7 +191,7 @@ class _Weighed:
         with self.k.loop(rows * self.results, name="z") as z:
             self.k.store(out, first * self.results + z, sums[z])
 
-    def _join(self, a: Any, b: Any) -> Any:
+    def _join(self, a: Expr, b: Expr) -> Expr:
         if self.function == "SUM":
             return a + b
         return tirx.min(a, b) if self.function == "MIN" else tirx.max(a, b)

@@ -20,7 +20,7 @@ from .common import shape_of
 from .registry import override
 
 
-def reshaped_indices(indices: Sequence[Any], old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+def reshaped_indices(indices: Sequence[Expr], old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
     """The indices in shape ``new`` of the element at ``indices`` of shape ``old``."""
     found: list[Any] = []
     for (first, last), (begin, end) in parts(old, new):
@@ -28,7 +28,7 @@ def reshaped_indices(indices: Sequence[Any], old: Sequence[Any], new: Sequence[A
         if list(extents) == list(old[first:last]):
             found += indices[first:last]
             continue
-        flat: Any = tirx.IntImm("int32", 0)
+        flat: Expr = tirx.IntImm("int32", 0)
         for index, extent in zip(indices[first:last], old[first:last]):
             flat = flat * extent + index
         split: list[Any] = []

@@ -29,6 +29,7 @@ from ..words.group import Request, Scratchpad, Value, dtype_bytes
 from ..words.layout import Layout
 from ..words.stripe_plan import Part, StripePlan
 from ..words.tile_plan import Task, TilePlan, Window
+from ..words.tvm_types import Expr
 from .double_buffer import double_buffered
 
 RUNTIME = "halotile_scratchpad_"
@@ -241,6 +242,6 @@ class _Driver:
         self.k.add(tirx.Evaluate(tirx.call_extern("int32", name, *arguments)))
 
     @staticmethod
-    def _at(buffer: Any, offset: int) -> Any:
+    def _at(buffer: Any, offset: int) -> Expr:
         return tirx.address_of(buffer[tirx.IntImm("int64", offset)])
 

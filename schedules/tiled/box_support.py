@@ -20,6 +20,7 @@ from ..operators.te_graph import GroupGraph
 from ..operators.te_stages import is_reduce
 from ..words.group import Group, Request, Value
 from ..words.layout import Layout
+from ..words.tvm_types import Expr
 
 
 def box_refusal(group: Group, layouts: Mapping[Value, Layout], filled: bool = False) -> str | None:
@@ -94,7 +95,7 @@ def _local(graph: GroupGraph, phase: Phase, stored: set[Any]) -> bool:
     fine = True
 
     def watch(tensor: Any, kept: bool) -> Any:
-        def read(indices: tuple[Any, ...]) -> Any:
+        def read(indices: tuple[Expr, ...]) -> Any:
             nonlocal fine
             if kept:
                 fine = fine and len(indices) == 4 and all(_is(i, a) for i, a in zip(indices[2:], axes[2:]))
@@ -114,7 +115,7 @@ def _local(graph: GroupGraph, phase: Phase, stored: set[Any]) -> bool:
     return fine
 
 
-def _is(index: Any, axis: Any) -> bool:
+def _is(index: Expr, axis: Any) -> bool:
     while isinstance(index, prim.Cast):
         index = index.value
     return hasattr(index, "same_as") and bool(index.same_as(axis))

@@ -12,6 +12,7 @@ from tvm import tirx
 
 from ..emit.builder import KernelBuilder
 from ..words.group import Kernel, Packed, Scratch
+from ..words.tvm_types import Expr
 from .program import Loop, LoopedCall, Program
 
 
@@ -63,7 +64,7 @@ class _Driver:
     worker_bytes: int
     sharing: int
 
-    def task(self, row: Any, worker: Any) -> None:
+    def task(self, row: Expr, worker: Expr) -> None:
         """The task of a row of the table."""
         if len(self.program.forms) == 1:
             self._form(self.program.forms[0], row, worker)
@@ -73,19 +74,19 @@ class _Driver:
             with self.k.when(tvm.tirx.EQ(kind, tirx.IntImm("int32", i))):
                 self._form(loops, row, worker)
 
-    def call(self, part: int, numbers: Sequence[Any], worker: Any) -> None:
+    def call(self, part: int, numbers: Sequence[Any], worker: Expr) -> None:
         arguments = []
         for operand in self.parts[part].operands:
             if operand in self.pointers:
                 arguments.append(tirx.address_of(self.pointers[operand][0]))
                 continue
-            at: Any = tirx.IntImm("int64", self.offsets[operand])
+            at: Expr = tirx.IntImm("int64", self.offsets[operand])
             if self.sharing == 1 or isinstance(operand, Scratch):
                 at = tirx.Cast("int64", worker) * self.worker_bytes + at
             arguments.append(tirx.address_of(self.scratch[at]))
         self.k.add(tirx.Evaluate(tirx.call_extern("int32", self.names[part], *arguments, *numbers)))
 
-    def _form(self, loops: Sequence[Loop], row: Any, worker: Any) -> None:
+    def _form(self, loops: Sequence[Loop], row: Expr, worker: Expr) -> None:
         for loop in loops:
             with self.k.loop(loop.count, name="s") as s:
                 if self.sharing == 1:
@@ -94,18 +95,18 @@ class _Driver:
                 for _, of_phase in groupby(loop.calls, lambda c: (c.turn, c.phase)):
                     self._shared(list(of_phase), row, s)
 
-    def _shared(self, calls: Sequence[LoopedCall], row: Any, iteration: Any) -> None:
+    def _shared(self, calls: Sequence[LoopedCall], row: Expr, iteration: Any) -> None:
         """Each core its own of a phase's calls; they wait for each other."""
         with self.k.loop(self.sharing, "parallel", "core") as core:
             for own in range(self.sharing):
                 with self.k.when(tvm.tirx.EQ(core, tirx.IntImm("int32", own))):
                     self._calls([c for c in calls if c.core == own], row, iteration, core)
 
-    def _calls(self, calls: Sequence[LoopedCall], row: Any, iteration: Any, worker: Any) -> None:
+    def _calls(self, calls: Sequence[LoopedCall], row: Expr, iteration: Any, worker: Expr) -> None:
         for c in calls:
             self.call(c.part, [self._number(c, j, row, iteration) for j in range(len(c.numbers))], worker)
 
-    def _number(self, c: LoopedCall, j: int, row: Any, iteration: Any) -> Any:
+    def _number(self, c: LoopedCall, j: int, row: Expr, iteration: Any) -> Any:
         column, width = c.columns[j], self.program.table.shape[1]
         value: Any = tirx.IntImm("int32", c.numbers[j]) if column is None else self.table[row * width + column]
         return value + iteration * c.growth[j] if c.growth[j] else value

@@ -21,6 +21,7 @@ from ..words.dims import is_dim, to_index, to_relax
 from ..words.group import Kernel, Scratch, Value
 from ..words.open_tile_plan import Line, Link, OpenTilePlan
 from ..words.sizes import symbols_of
+from ..words.tvm_types import Expr
 from .core_sharing import WIDE
 
 FAR = 1 << 30  # behind every row that an image may have
@@ -42,7 +43,7 @@ class _State:
     def get(self, word: str, member: int) -> Any:
         return self.buffer[tirx.IntImm("int32", _WORDS.index(word) * self.members + member)]
 
-    def set(self, word: str, member: int, number: Any) -> None:
+    def set(self, word: str, member: int, number: Expr) -> None:
         self.k.store(self.buffer, _WORDS.index(word) * self.members + member, _index(number))
 
 
@@ -98,7 +99,7 @@ class Driver:
 
     # -- a tile ------------------------------------------------------------------------------------
 
-    def _task(self, state: _State, rows: Sequence[Any], columns: Sequence[Any], worker: Any) -> None:
+    def _task(self, state: _State, rows: Sequence[Any], columns: Sequence[Any], worker: Expr) -> None:
         plan, k = self.plan, self.k
         last = len(plan.members) - 1
         for word, number in (("left", columns[0]), ("right", columns[1]), ("done", rows[0]), ("base", rows[0])):
@@ -134,7 +135,7 @@ class Driver:
         state.set("left", member, _down(_least(left), step_column))
         state.set("right", member, _up(self.k, _most(right), step_column, width))
 
-    def _start(self, link: Link, line: Line, at: Any, size: Any) -> Any:
+    def _start(self, link: Link, line: Line, at: Expr, size: Any) -> Any:
         """What a reader that begins at ``at`` begins to read with."""
         first = _start(line, tirx.max(at, 0))
         return first if link.outside else tirx.max(tirx.min(first, size - 1), 0)
@@ -151,7 +152,7 @@ class Driver:
         end = _up(self.k, _most(ends), self.plan.units[member], height)
         state.set("end", member, tirx.Select(over, height, tirx.min(end, height)) if member in self.plan.whole else end)
 
-    def _member(self, state: _State, member: int, worker: Any) -> None:
+    def _member(self, state: _State, member: int, worker: Expr) -> None:
         """One member in one stripe."""
         k, plan, group = self.k, self.plan, self.plan.members[member]
         height, width = self._size(member)
@@ -185,7 +186,7 @@ class Driver:
                 self._compute(state, member, rows, columns, core)
 
     @contextmanager
-    def _cores(self, worker: Any) -> Iterator[Any]:
+    def _cores(self, worker: Expr) -> Iterator[Any]:
         """Where cores share steps, all of them, which wait for each other behind it; else the worker."""
         if self.plan.sharing == 1:
             yield worker
@@ -193,7 +194,7 @@ class Driver:
         with self.k.loop(self.plan.sharing, "parallel", "core") as core:
             yield core
 
-    def _shift(self, parts: Sequence[int], rows: Sequence[Any], columns: Sequence[Any], worker: Any) -> None:
+    def _shift(self, parts: Sequence[int], rows: Sequence[Any], columns: Sequence[Any], worker: Expr) -> None:
         """Kept rows move up: each core its columns, where they share steps."""
         if not parts:
             return
@@ -207,14 +208,14 @@ class Driver:
                 first = tirx.floordiv(core * count, sharing)
                 self._call(part, [*rows, first, tirx.floordiv((core + 1) * count, sharing) - first], core)
 
-    def _share(self, member: int, rows: Sequence[Any], columns: Sequence[Any], core: Any) -> tuple[Any, Any]:
+    def _share(self, member: int, rows: Sequence[Any], columns: Sequence[Any], core: Expr) -> tuple[Any, Any]:
         """A core's rows and columns of a step: columns of wide images and of steps of few rows, else rows."""
         k, sharing = self.k, self.plan.sharing
         units = self.plan.alignments[member]
         width = self._size(len(self.plan.members) - 1)[1]
         across = k.hold(tirx.Cast("int32", tirx.any(width >= WIDE * sharing, rows[1] - rows[0] < sharing * units[0])))
 
-        def cut(span: Sequence[Any], unit: int, at: Any) -> Any:
+        def cut(span: Sequence[Any], unit: int, at: Expr) -> Expr:
             place = _down(span[0] + tirx.floordiv(at * (span[1] - span[0]), sharing), unit)
             return tirx.Select(at >= sharing, span[1], tirx.max(place, span[0]))
 
@@ -224,7 +225,7 @@ class Driver:
             found.append(own)
         return found[0], found[1]
 
-    def _compute(self, state: _State, member: int, rows: Sequence[Any], columns: Sequence[Any], worker: Any) -> None:
+    def _compute(self, state: _State, member: int, rows: Sequence[Any], columns: Sequence[Any], worker: Expr) -> None:
         k = self.k
         size = k.hold(rows[1] - rows[0]), k.hold(columns[1] - columns[0])
         own = {"row": rows[0], "column": columns[0], "rows": size[0], "columns": size[1]}
@@ -244,7 +245,7 @@ class Driver:
 
     def _fill(
         self, state: _State, value: Value, new: Sequence[Any], across: Sequence[Any],
-        rows: Sequence[Any], columns: Sequence[Any], worker: Any,
+        rows: Sequence[Any], columns: Sequence[Any], worker: Expr,
     ) -> None:  # fmt: skip
         """Zeros in those of the new rows, and left and right of them, that lie outside of the tensor."""
         k, part, member = self.k, self.fills[value], self.producer[value]
@@ -260,7 +261,7 @@ class Driver:
                 at = [low - state.get("base", member), a - state.get("left", member)]
                 self._call(part, [*at, high - low, b - a], worker)
 
-    def _call(self, number: int, numbers: Sequence[Any], worker: Any) -> None:
+    def _call(self, number: int, numbers: Sequence[Any], worker: Expr) -> None:
         arguments = []
         part, scratch = self.parts[number], self.pointers[self.operands[-1]]
         for operand in part.operands:
@@ -285,7 +286,7 @@ def _where(k: KernelBuilder, conditions: Sequence[Any]) -> Iterator[None]:
         yield
 
 
-def _index(number: Any) -> Any:
+def _index(number: Expr) -> Expr:
     return tirx.IntImm("int32", number) if isinstance(number, int) else number
 
 
@@ -296,23 +297,23 @@ def _wide(dim: Any) -> Any:
     return to_relax(dim, {name: tirx.Cast("int64", variable(name, "int32")) for name in symbols_of(dim)})
 
 
-def _start(line: Line, at: Any) -> Any:
+def _start(line: Line, at: Expr) -> Expr:
     return tirx.floordiv(at * line.slope + line.before, line.divisor)
 
 
-def _end(line: Line, at: Any) -> Any:
+def _end(line: Line, at: Expr) -> Expr:
     return tirx.floordiv((at - 1) * line.slope + line.after, line.divisor)
 
 
-def _cut(part: Any, count: Any, parts: Any, unit: int) -> Any:
+def _cut(part: Any, count: Any, parts: Any, unit: int) -> Expr:
     return tirx.floordiv(part * count, parts) * unit
 
 
-def _down(number: Any, unit: int) -> Any:
+def _down(number: Expr, unit: int) -> Expr:
     return tirx.floordiv(number, unit) * unit if unit > 1 else number
 
 
-def _up(k: KernelBuilder, number: Any, unit: int, size: Any) -> Any:
+def _up(k: KernelBuilder, number: Expr, unit: int, size: Any) -> Any:
     """``number`` rounded up to a multiple of ``unit``, but at the tensor's end."""
     if unit == 1:
         return number
@@ -321,7 +322,7 @@ def _up(k: KernelBuilder, number: Any, unit: int, size: Any) -> Any:
     return tirx.Select(number < size, tirx.min(rounded, size), number)
 
 
-def _within(number: Any, size: Any) -> Any:
+def _within(number: Expr, size: Any) -> Expr:
     return tirx.max(tirx.min(number, size), 0)
 
 

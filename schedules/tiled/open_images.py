@@ -22,6 +22,7 @@ from ..emit.open_sizes import sizes_of
 from ..words.dims import is_open, to_index
 from ..words.group import Box, Kernel, Request, Scratch
 from ..words.sizes import surely, usual
+from ..words.tvm_types import Expr
 from .box_support import box_alignment, box_refusal
 from .kernel import TiledKernel, box_target
 from .open_boxes import box_kernels
@@ -55,7 +56,7 @@ def build_open_images(request: Request) -> TiledKernel:
         k = KernelBuilder("driver")
         pointers = {o: k.pointer(f"p{i}", "uint8", 1) for i, o in enumerate(operands)}
 
-        def call(number: int, numbers: list[Any], worker: Any) -> None:
+        def call(number: int, numbers: list[Any], worker: Expr) -> None:
             arguments = []
             for operand in parts[number].operands:
                 own: Any = pointers.get(operand)
@@ -115,10 +116,10 @@ def _cases(kernels: list[Kernel], size: tuple[Any, Any]) -> list[Any]:
     return cases
 
 
-def _least(kernels: list[Kernel], cases: list[Any], unit: int) -> Any:
+def _least(kernels: list[Kernel], cases: list[Any], unit: int) -> Expr:
     """Rows that a band of the kernel that is called has at least, in units."""
     fewest = [-(-kernel.least[0] // unit) for kernel, _ in zip(kernels, cases)]
-    least: Any = tirx.IntImm("int32", fewest[-1])
+    least: Expr = tirx.IntImm("int32", fewest[-1])
     if len(set(fewest)) > 1:
         for case, own in reversed([*zip(cases, fewest)][:-1]):
             least = tirx.Select(case, tirx.IntImm("int32", own), least)
@@ -132,7 +133,7 @@ def _bands(k: Any, size: tuple[Any, Any], unit: int, least: Any, workers: int) -
     rows, columns = size
     total = tirx.floordiv(rows, unit) if unit > 1 else rows
 
-    def band(first: Any, end: Any) -> dict[str, Any]:
+    def band(first: Expr, end: Expr) -> dict[str, Any]:
         zero = tirx.IntImm("int32", 0)
         return {"row": first * unit, "column": zero, "rows": (end - first) * unit, "columns": columns}
 

@@ -19,6 +19,7 @@ from ..words.dims import floor_div, is_dim
 from ..words.group import Group, Kernel, Request, Value
 from ..words.layout import Layout
 from ..words.sizes import product
+from ..words.tvm_types import Expr
 
 VECTOR = 16  # elements a copy moves at a time
 
@@ -46,7 +47,7 @@ def build_shift(value: Value, layout: Layout) -> Kernel:
     with k.loop(_planes(layout), name="p") as p, k.loop(rows, name="r") as r:
         base = p * layout.strides[1] + r * step
 
-        def move(i: Any) -> None:
+        def move(i: Expr) -> None:
             k.store(window, base + i, window[base + source * step + i])
 
         _run(k, step, move)
@@ -112,7 +113,7 @@ def _planes(layout: Layout) -> Any:
     return product(layout.physical_shape[:2])
 
 
-def _run(k: KernelBuilder, length: Any, body: Callable[[Any], None]) -> None:
+def _run(k: KernelBuilder, length: Expr, body: Callable[[Any], None]) -> None:
     """``body`` at every position of a contiguous run, in vectors."""
     if is_dim(length):
         whole = floor_div(length, VECTOR)

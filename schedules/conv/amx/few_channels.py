@@ -20,6 +20,7 @@ from tvm import tirx
 from ...instructions.amx import COLUMNS, PAIRS
 from ...instructions.bf16_parts import pack, split, told
 from ...words.group import Kernel, Request
+from ...words.tvm_types import Expr
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Tile
@@ -78,7 +79,7 @@ class _PixelConv(MatrixConv):
                         at = place + part * self.plane + strip.filled * words + z
                         k.store(self.data, at, tirx.IntImm("int32", 0))
 
-    def _rows(self, task: Task, phase: int, y: Any) -> list[Any]:
+    def _rows(self, task: Task, phase: int, y: Expr) -> list[Any]:
         """The rows of the input whose channels pixels of row ``y`` of a plane hold."""
         facts, last = self.facts, self.facts.data.shape[2] + self.facts.margins()[2][1] - 1
         first = (task.origin[0] + y) * facts.strides[0] + phase - facts.before[0]
@@ -88,7 +89,7 @@ class _PixelConv(MatrixConv):
             found.append(self.conv.bind(row, 1 << 24) if self.facts.before[0] == 0 else self.k.bind(row, "o"))
         return found
 
-    def _make(self, n: Any, rows: list[Any], first: Any, place: Any) -> None:
+    def _make(self, n: Expr, rows: list[Any], first: Expr, place: Any) -> None:
         """Sixteen pixels from ``first`` on, of the row at ``place``."""
         k, words = self.k, self.strip.pixels.words
         held = [k.local("words", "int32", words * PAIRS) for _ in range(self.parts)]
@@ -109,7 +110,7 @@ class _PixelConv(MatrixConv):
             at = place + part * self.plane + first * words
             k.store(self.data, _run(at, PAIRS * words), value)
 
-    def _read(self, n: Any, rows: list[Any], slot: tuple[int, int] | None, pixel: Any) -> Any | None:
+    def _read(self, n: Expr, rows: list[Any], slot: tuple[int, int] | None, pixel: Any) -> Any | None:
         if slot is None:
             return None
         row, channel = slot
@@ -117,11 +118,11 @@ class _PixelConv(MatrixConv):
         return self.k.bind(self.conv.element_at(n, tirx.IntImm("int32", channel), at))
 
 
-def _pack(facts: ConvFacts, strip: Any, parts: int) -> np.ndarray:
+def _pack(facts: ConvFacts, strip: Expr, parts: int) -> np.ndarray:
     weight = np.asarray(facts.weight.constant, np.float32).reshape(facts.outputs, facts.channels * facts.taps)
     return pack(weight.T, strip.terms(), parts)
 
 
-def _run(first: Any, count: int) -> Any:
+def _run(first: Expr, count: int) -> Expr:
     first = tirx.IntImm("int32", first) if isinstance(first, int) else first
     return tirx.Ramp(first, tirx.IntImm("int32", 1), count)

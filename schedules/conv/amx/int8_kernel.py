@@ -29,6 +29,7 @@ from tvm import tirx
 
 from ...instructions.amx import COLUMNS, REGISTER_BYTES, ROW_BYTES, ROWS, UNSIGNED_SIGNED, Rows
 from ...words.group import Kernel, Packed, Request
+from ...words.tvm_types import Expr
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Tile
@@ -100,7 +101,7 @@ class _Bytes(Places):
                             self._copy_place(task, i, phase, (y, x), first + 4 * self.ctx.ranged(cb, number), each)
 
     def _copy_place(
-        self, task: Task, number: int, phase: tuple[int, int], place: tuple[Any, Any], first: Any, count: int
+        self, task: Task, number: int, phase: tuple[int, int], place: tuple[Any, Any], first: Expr, count: int
     ) -> None:
         """``count`` blocks from ``first`` on of one place of a phase."""
         k, block = self.k, self.plan.block
@@ -114,7 +115,7 @@ class _Bytes(Places):
     # -- the products -----------------------------------------------------------------------------
 
     def _sums(
-        self, shape: tuple[int, int], block: Any, first: Any, turn: tuple[Any, Any], beside: Callable[[Any], None]
+        self, shape: tuple[int, int], block: Expr, first: Expr, turn: tuple[Any, Any], beside: Callable[[Any], None]
     ) -> None:
         k, place = self.k, self.plan.place
         blocks = int(turn[1]) if isinstance(turn[1], (int, tirx.IntImm)) else None

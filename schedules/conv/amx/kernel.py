@@ -28,6 +28,7 @@ from ...instructions.amx import COLUMNS, DEPTH, PAIRS, ROWS, Rows
 from ...instructions.bf16_parts import THREE, WORDS, order_of_blocks, pack, parts_of, split, told
 from ...math.bfloat16 import BITS, Narrow, bits_of
 from ...words.group import Kernel, Packed, Request
+from ...words.tvm_types import Expr
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Tile
@@ -150,7 +151,7 @@ class MatrixConv(Places):
                             for part, word in enumerate(words):
                                 k.store(self.data, place + part * self.plane + v, word)
 
-    def _round(self, n: Any, pair: Any, at: list[Any], place: Any, both: bool) -> None:
+    def _round(self, n: Expr, pair: Any, at: list[Expr], place: Any, both: bool) -> None:
         """The numbers of a place, of a pair of blocks or of the last one; behind that, zeros."""
         data = Narrow(self.data)
         for half in range(2):
@@ -159,7 +160,7 @@ class MatrixConv(Places):
                 number = self._number(n, 2 * pair + half, v, at) if there else tirx.FloatImm("float32", 0.0)
                 self.k.store(data, place + half * COLUMNS + v, number)
 
-    def _number(self, n: Any, block: Any, lane: Any, at: list[Any]) -> Any:
+    def _number(self, n: Expr, block: Expr, lane: Expr, at: list[Expr]) -> Any:
         value = self.conv.element_at(n, (block, lane), at)
         value = value if bits_of(value) is not None else self.k.bind(value)
         if not self.conv.has_prologue or self.facts.channels % COLUMNS == 0:
@@ -170,7 +171,7 @@ class MatrixConv(Places):
     # -- the products -----------------------------------------------------------------------------
 
     def _sums(
-        self, shape: tuple[int, int], block: Any, first: Any, turn: tuple[Any, Any], beside: Callable[[Any], None]
+        self, shape: tuple[int, int], block: Expr, first: Expr, turn: tuple[Any, Any], beside: Callable[[Any], None]
     ) -> None:
         k = self.k
         ahead = Next(turn[1], self.steps, shape[1] * self.parts * WORDS)

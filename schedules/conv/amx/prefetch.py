@@ -17,6 +17,7 @@ from tvm import tirx
 from ...instructions.amx import COLUMNS
 from ...instructions.prefetch import LINE, hint
 from ...words.group import dtype_bytes
+from ...words.tvm_types import Expr
 from ..kernel import ConvKernel
 
 LINE_WORDS = 16
@@ -38,7 +39,7 @@ class Next:
         """Number of blocks; None if it is known at run time only."""
         return int(self.blocks) if isinstance(self.blocks, (int, tirx.IntImm)) else None
 
-    def ask(self, k: Any, weights: Any, panel: Any, number: Any, step: Any) -> None:
+    def ask(self, k: Any, weights: Any, panel: Expr, number: Expr, step: Expr) -> None:
         """Emits the prefetches of block ``number`` in one step; ``panel`` is the position where the present panel
         begins."""
         if self.count is None:
@@ -76,7 +77,7 @@ class NextData:
         lines = -(-run * blocks // slots)
         return NextData(conv, lines, -(-run // lines), LINE // size) if lines <= FEW else None
 
-    def ask(self, n: Any, row: Any, number: Any) -> None:
+    def ask(self, n: Expr, row: Expr, number: Expr) -> None:
         """Emits the prefetches of step ``number`` of the strip; ``row`` is the first row of the input that is to
         come."""
         conv, facts = self.conv, self.conv.facts

@@ -23,6 +23,7 @@ from tvm import tirx
 
 from ...instructions.amx import COLUMNS, ROW_BYTES, ROWS, SUMS, MatrixUnit, Rows
 from ...words.dims import is_open, to_index
+from ...words.tvm_types import Expr
 from ..kernel import ConvKernel
 
 SHORT = 2  # steps of a sum, beside which there is no room for the epilogue of the block before
@@ -86,14 +87,14 @@ class Places:
 
         columns = even(spatial[-1], strip.columns, "columns")
         self.pitch = hold(columns + (strip.pitch - strip.columns), "pitch")
-        rows: Any = tirx.IntImm("int32", 1)
+        rows: Expr = tirx.IntImm("int32", 1)
         if len(spatial) > 1:
             room = hold(tirx.floordiv(strip.places, self.pitch) - (strip.height - strip.rows), "room")
             rows = even(spatial[-2], room, "rows")
         self.most = [rows, columns]
 
     @contextmanager
-    def _own_tasks(self, worker: Any, workers: int) -> Iterator[Task]:
+    def _own_tasks(self, worker: Expr, workers: int) -> Iterator[Task]:
         """The tasks of one core: images first, then groups of output channels, then strips from the top."""
         k, conv, simplify = self.k, self.conv, self.ctx.analyzer.simplify
         spatial = list(conv.spatial)[-2:] if len(conv.spatial) > 1 else [tirx.IntImm("int32", 1), *conv.spatial]
@@ -101,7 +102,7 @@ class Places:
         counts = [tirx.floordiv(s + (m - 1), m) for s, m in zip(spatial, most)]
         down, across = (simplify(c) if not isinstance(c, int) else c for c in counts)
         total = simplify(down * across * (self.groups * self.images))
-        begin: Any = tirx.IntImm("int32", 0)
+        begin: Expr = tirx.IntImm("int32", 0)
         if workers > 1:
             self.ctx.ranged(worker, workers)
             begin = simplify(tirx.floordiv(worker * total, workers))
@@ -124,14 +125,14 @@ class Places:
             count = each if panels % self.groups == 0 else conv.bind(tirx.min(panels - first, each), each + 1)
             yield Task(n, first, count, origin, size)
 
-    def _position(self, task: Task, row: Any, column: Any) -> list[Any]:
+    def _position(self, task: Task, row: Expr, column: Expr) -> list[Any]:
         """Coordinates in the tensor of an output of the strip."""
         own = [task.origin[0] + row, task.origin[1] + column]
         if self.ctx.origin is not None:
             own = [self.conv.corner(i) + at for i, at in enumerate(own)]
         return own[-len(self.facts.out_spatial) :]
 
-    def _read_at(self, task: Task, phase: tuple[int, int], row: Any, column: Any) -> list[Any]:
+    def _read_at(self, task: Task, phase: tuple[int, int], row: Expr, column: Expr) -> list[Any]:
         """Coordinates in the tensor of a place of a plane."""
         facts = self.facts
         rank = len(facts.out_spatial)
@@ -153,14 +154,14 @@ class Places:
                 with self._follows(task, 1):
                     self._places(task, tirx.IntImm("int32", 2 * whole), 1)
 
-    def _places(self, task: Task, block: Any, columns: int) -> None:
+    def _places(self, task: Task, block: Expr, columns: int) -> None:
         """All places of the strip by ``columns`` registers of outputs from ``block`` on."""
         k, height, simplify = self.k, SUMS // columns, self.ctx.analyzer.simplify
         total = _number((task.size[0] - 1) * self.pitch + task.size[1])
         registers = simplify(tirx.floordiv(total + (ROWS - 1), ROWS))
         whole, blocks = (simplify(tirx.floordiv(registers + more, height)) for more in (0, height - 1))
 
-        def block_of(rows: int, number: Any) -> None:
+        def block_of(rows: int, number: Expr) -> None:
             first = self.conv.bind(number * (height * ROWS), self.strip.places + SUMS * ROWS)
             self._block(task, block, (rows, columns), first, (number, blocks))
             for buffer, value in zip(self.last, (first, tirx.min(first + rows * ROWS, total), block)):
@@ -179,13 +180,13 @@ class Places:
             elif int(rest) == rows:
                 block_of(rows, whole)
 
-    def _block(self, task: Task, block: Any, shape: tuple[int, int], first: Any, turn: tuple[Any, Any]) -> None:
+    def _block(self, task: Task, block: Expr, shape: tuple[int, int], first: Expr, turn: tuple[Any, Any]) -> None:
         """The sums of ``shape`` registers of places from ``first`` on, beside the epilogue of the block before."""
         for i in range(shape[0] * shape[1]):
             self.unit.zero(i)
         each = -(-SUMS // shape[1] * ROWS // (self.steps * TOGETHER))
 
-        def beside(step: Any) -> None:
+        def beside(step: Expr) -> None:
             if self.steps <= SHORT:
                 return
             with self.k.loop(each, name="e") as e:
@@ -198,7 +199,7 @@ class Places:
                 self.unit.store(i * shape[1] + j, Rows(self.sums, begin, ROW_BYTES * shape[1]))
 
     def _sums(
-        self, shape: tuple[int, int], block: Any, first: Any, turn: tuple[Any, Any], beside: Callable[[Any], None]
+        self, shape: tuple[int, int], block: Expr, first: Expr, turn: tuple[Any, Any], beside: Callable[[Any], None]
     ) -> None:
         """Emits the sum of products of one block: ``shape`` registers (of places, of outputs), the first of place
         ``first`` and of output register ``block``. ``beside`` is called in each step, to emit what runs beside the
@@ -223,7 +224,7 @@ class Places:
         with self.k.loop(groups, name="e") as e:
             self._some(task, columns, self.ctx.ranged(e, groups) * TOGETHER)
 
-    def _some(self, task: Task, columns: int, number: Any) -> None:
+    def _some(self, task: Task, columns: int, number: Expr) -> None:
         """Emits the epilogues of the TOGETHER places of the last block from ``number`` on, as far as these are outputs;
         interleaved where all of them lie in one row."""
         k, most = self.k, TOGETHER - 1
@@ -239,7 +240,7 @@ class Places:
             with k.when(tirx.all(place < self.last[1][0], column < task.size[1])):
                 self._write(task, columns, [(one, [row, column])])
 
-    def _output(self, number: Any) -> tuple[Any, Any, Any]:
+    def _output(self, number: Expr) -> tuple[Any, Any, Any]:
         """Position of place ``number`` of the last block: its number in the strip, its row and its column."""
         k, pitch = self.k, self.pitch
         place = k.bind(self.last[0][0] + number, "p")
@@ -253,14 +254,14 @@ class Places:
         k, block = self.k, self.last[2][0]
         with k.loop(COLUMNS, "vectorized", "v") as v:
 
-            def one(number: Any, at: list[Any], j: int) -> None:
+            def one(number: Expr, at: list[Expr], j: int) -> None:
                 sums = self.sums[(number * columns + j) * COLUMNS + v]
                 self.conv.element(lambda: k.bind(sums), task.n, block + j, v, self._position(task, *at))
 
             k.interleave([partial(one, *place, j) for place in places for j in range(columns)])
 
 
-def _number(value: Any) -> Any:
+def _number(value: Expr) -> Expr:
     return tirx.IntImm("int32", value) if isinstance(value, int) else value
 
 

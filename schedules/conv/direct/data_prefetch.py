@@ -52,7 +52,7 @@ def below_of(conv: ConvKernel, groups: int) -> Next | None:
     return next_panel(request.target, tile, size, tiles, 1, dtype_bytes(facts.output.dtype))
 
 
-def row_below(conv: ConvKernel, n: Expr, group: Any, origins: list[Any]) -> Callable[[Any], Any]:
+def row_below(conv: ConvKernel, n: Expr, group: Any, origins: list[Expr]) -> Callable[[Any], Any]:
     """A function that gives, for a block of channels, the position where this tile's share of the next row's input
     begins: rows that this row of tiles doesn't read. Those of the image's last row lie behind it, which is harmless."""
     facts, tile, below = conv.facts, conv.tile, conv.below

@@ -31,6 +31,7 @@ from ...kernel.unrolled_steps import unrolled
 from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Packed, Request
 from ...words.sizes import usual
+from ...words.tvm_types import Expr
 from ..algorithm import Algorithm
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
@@ -73,7 +74,7 @@ def build_bytes(request: Request, facts: ConvFacts, tile: Tile) -> Kernel:
     return finish(ctx, form + ", in pairs" * (facts.data.dtype == PAIRS), facts.flops, tiles)
 
 
-def _columns(conv: ConvKernel, weights: Any, panel: int, n: Any, group: Any, origins: list[Any]) -> None:
+def _columns(conv: ConvKernel, weights: Any, panel: int, n: Expr, group: Any, origins: list[Expr]) -> None:
     """All tiles of a row of them, of one group of vectors, whose weights are ``panel`` words."""
     blocks = conv.tile.blocks
     with conv.columns() as column:
@@ -137,7 +138,7 @@ def _runs(channels: int, block: int) -> list[tuple[int, int, int]]:
 
 
 def _sums(
-    conv: ConvKernel, weights: Any, panel: int, n: Any, group: Any, origins: list[Any], column: Any
+    conv: ConvKernel, weights: Any, panel: int, n: Expr, group: Any, origins: list[Expr], column: Expr
 ) -> Any:
     """The accumulated tile, [row][column][vector][lane] in int32."""
     k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
@@ -166,7 +167,7 @@ def _sums(
 
 
 def _multiply(
-    conv: ConvKernel, acc: Any, weights: Any, at: Any, where: Any, origins: list[Any], column: Any, taps: list[Any]
+    conv: ConvKernel, acc: Any, weights: Any, at: Any, where: Any, origins: list[Expr], column: Expr, taps: list[Expr]
 ) -> None:
     """One word of every position by the vectors of weights from ``at`` on."""
     k, tile, lanes = conv.k, conv.tile, conv.lanes
@@ -182,7 +183,7 @@ def _multiply(
             k.store(acc, slot, product)
 
 
-def _run(first: Any, count: int) -> Any:
+def _run(first: Expr, count: int) -> Expr:
     first = tirx.IntImm("int32", first) if isinstance(first, int) else first
     return tirx.Ramp(first, tirx.IntImm(str(first.ty.dtype), 1), count)
 

@@ -311,7 +311,7 @@ def _cut(conv: ConvKernel, group: Expr, groups: int) -> tuple[Expr, Expr]:
     return conv.bind(tirx.floordiv(group, conv.parts), groups), part
 
 
-def _rows(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Any) -> None:
+def _rows(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Expr) -> None:
     """One row of tiles of one group of vectors, which may be that of the rows that are left over."""
     tile, height = conv.tile, conv.facts.out_spatial[0]
     left = left_over(tile, height) if conv.mixed else None
@@ -334,7 +334,7 @@ def _emit_joined(conv: ConvKernel) -> None:
         emit_tail(conv, weights, 0, n, origins)
 
 
-def _columns(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Any) -> None:
+def _columns(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Expr) -> None:
     """All columns of one row of tiles of one group of vectors."""
     _tiles(conv, segments, weights, at)
     if conv.narrow is not None:
@@ -342,7 +342,7 @@ def _columns(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Any
         _tiles(part, segments, weights, at)
 
 
-def _tiles(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Any) -> None:
+def _tiles(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Expr) -> None:
     """The tiles of one size in one row of these, of one group of vectors."""
     k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
     (n, group, part, origins), dtype, width = at, facts.output.dtype, tile.blocks * lanes
@@ -357,7 +357,7 @@ def _tiles(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Any) 
         acc = k.local("acc", dtype, tile.positions * width)
         place = sums_place(conv)
         with k.loop(tile.positions * tile.blocks, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
-            begin: Any = tirx.const(0, dtype)
+            begin: Expr = tirx.const(0, dtype)
             if conv.parts > 1:
                 begin = tirx.Select(part > 0, conv.sums[place + z * lanes + v], begin)
             k.store(acc, z * lanes + v, begin)
@@ -408,7 +408,7 @@ def _blocks(conv: ConvKernel, wide: HalfSums | None, begin: int, count: Any, run
     runs = -(-count // run) if isinstance(count, int) else tirx.floordiv(count + (run - 1), run)
     with k.loop(runs, name="r") as r:
         first = begin + r * run
-        inner: Any = run if whole else tirx.min(count - r * run, run)
+        inner: Expr = run if whole else tirx.min(count - r * run, run)
         with k.loop(inner, name="cb") as cb:
             yield first + cb
         wide.add()

@@ -30,6 +30,7 @@ from ...kernel.register_budget import free_registers
 from ...math.bfloat16 import load_of
 from ...matmul.folded_moves import producers
 from ...words.group import Request, dtype_bytes
+from ...words.tvm_types import Buffer, Expr
 from ..facts import OPERATORS, ConvFacts
 from ..kernel import SHORT, ConvKernel
 from ..register_tile import Space, Tile, choose_tile, step_cycles, tiles_of
@@ -152,7 +153,7 @@ def _first_output(facts: ConvFacts, lanes: int, tile: Tile) -> int:
     return 0 if tile.blocks * lanes >= facts.outputs * tile.parts else facts.outputs // lanes * lanes
 
 
-def emit_tail(conv: ConvKernel, weights: Any, base: int, n: Any, origins: list[Any]) -> None:
+def emit_tail(conv: ConvKernel, weights: Any, base: int, n: Expr, origins: list[Expr]) -> None:
     """All columns of one row of tiles of the last vector, or of all outputs; their weights begin at ``base``."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
     width, dtype, parts = tile.blocks * lanes, facts.output.dtype, tile.parts
@@ -192,7 +193,7 @@ def emit_tail(conv: ConvKernel, weights: Any, base: int, n: Any, origins: list[A
         conv.epilogue(_sums(conv, acc), n, block, origins, column, blocks_out)
 
 
-def _multiply(conv: ConvKernel, acc: Any, weights: Any, step: Any, at: Any) -> None:
+def _multiply(conv: ConvKernel, acc: Buffer, weights: Any, step: Expr, at: Expr) -> None:
     """The products of one tap, for each position."""
     k, tile, lanes, (n, channel, origins, column, taps) = conv.k, conv.tile, conv.lanes, at
     with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
@@ -202,7 +203,7 @@ def _multiply(conv: ConvKernel, acc: Any, weights: Any, step: Any, at: Any) -> N
             k.store(acc, slot, acc[slot] + value[v] * weights[step + b * lanes + v])
 
 
-def _repeated(conv: ConvKernel, first: Any) -> Any:
+def _repeated(conv: ConvKernel, first: Expr) -> Any:
     """A vector of ``parts`` neighbouring input channels from the one that ``first`` reads, again and again."""
     parts, at = conv.tile.parts, load_of(first).indices[0]
     found = conv.read(conv.facts.data)[tirx.Ramp(at, 1, parts)]
@@ -213,7 +214,7 @@ def _repeated(conv: ConvKernel, first: Any) -> Any:
     return vector
 
 
-def _sums(conv: ConvKernel, acc: Any) -> Any:
+def _sums(conv: ConvKernel, acc: Buffer) -> Any:
     """[position][lane = output], anything in the lanes past the last: the parts of each output added, by which vectors
     become half as many each time."""
     k, lanes, dtype, tile = conv.k, conv.lanes, conv.facts.output.dtype, conv.tile

@@ -99,7 +99,7 @@ def emit_steps(
 
 
 def _multiply(
-    conv: ConvKernel, acc: Buffer, weights: Buffer, step: Expr, at: Any, block: int, owners: Owners | None
+    conv: ConvKernel, acc: Buffer, weights: Buffer, step: Expr, at: Expr, block: int, owners: Owners | None
 ) -> None:
     """The products of one channel and tap, or of one channel and the taps that share their data."""
     k, tile, lanes, (n, channel, number, origins, column, taps) = conv.k, conv.tile, conv.lanes, at
@@ -145,6 +145,6 @@ def _channel(segment: Segment, block: int, start: Expr, cb: Expr, c: Expr) -> An
     return _place(block, start + segment.first + cb * segment.lanes + c)
 
 
-def _place(block: int, channel: Any) -> Any:
+def _place(block: int, channel: Expr) -> Any:
     """A channel as the input's layout wants it."""
     return (tirx.floordiv(channel, block), tirx.floormod(channel, block)) if block else channel

@@ -123,7 +123,7 @@ class Winograd:
         workers, tasks = self.workers, strips * plan.groups
         self.ctx.fill_pending()
         with k.loop(workers, "parallel" if workers > 1 else "serial", "w") as worker:
-            begin: Any = tirx.IntImm("int32", 0)
+            begin: Expr = tirx.IntImm("int32", 0)
             if workers > 1:
                 self.ctx.ranged(worker, workers)
                 begin = self.ctx.analyzer.simplify(tirx.floordiv(worker * tasks, workers))
@@ -138,7 +138,7 @@ class Winograd:
                 self._strip(worker, group, first, total, ahead)
             self.products.end()
 
-    def _strip(self, worker: Expr, group: Expr, first: Expr, total: Any, ahead: Ahead) -> None:
+    def _strip(self, worker: Expr, group: Expr, first: Expr, total: Expr, ahead: Ahead) -> None:
         """The tiles from ``first`` on, and a group of output channels."""
         k, plan, made = self.k, self.plan, self.products
         count: Expr = plan.strip
@@ -178,7 +178,7 @@ class Winograd:
         )
         return self.k.bind(rows, "tr"), self.k.bind(columns, "tc")
 
-    def _bound(self, extent: Any) -> int:
+    def _bound(self, extent: Expr) -> int:
         """An upper bound of a number of elements or tiles of one image, for the simplifier."""
         return extent if isinstance(extent, int) else 1 << 24
 
@@ -264,7 +264,7 @@ class Winograd:
         self.ctx.starts.clear()
         return held
 
-    def _begin(self, n: Expr, channel: Any, first: list[Expr]) -> None:
+    def _begin(self, n: Expr, channel: Expr, first: list[Expr]) -> None:
         """What is read from here on lies behind ``first``, if in a window."""
         if self.conv.is_windowed(self.facts.data) and not self.conv.has_prologue:
             self.ctx.begin(self.facts.data, self.conv.offset(n, channel, first))

@@ -65,7 +65,7 @@ class Weights:
         each = -(-vectors * lanes // tiles)  # elements of a step
         begin = conv.bind(self.at(matrix, 0) + size + tirx.floordiv(panel * size, tiles), FAR)
 
-        def ask(step: Any, channel: Expr) -> None:
+        def ask(step: Expr, channel: Expr) -> None:
             vectors_of_step = -(-each // lanes)
             prefetch(conv.k, self.given, begin + channel * each, vectors_of_step, lanes, ahead=0, level=level)
 
