@@ -8,6 +8,7 @@ touched. It has object code only: tests change the compiler under its feet, and 
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -59,6 +60,14 @@ def _one_thread_for_references() -> None:
         real(self, model, sess_options, *more, **named)
 
     onnxruntime.InferenceSession.__init__ = start
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays, and a compiler makes many objects and few circles: without this, a thirtieth of
+    the time goes into looking for garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 def pytest_runtest_setup() -> None:

@@ -31,7 +31,7 @@ class Costs:
 
     @staticmethod
     def _now() -> tuple[float, int]:
-        from halotile.compiler.codegen.cache import COUNTS
+        from halotile.compiler.cache.store import COUNTS
 
         return sum(os.times()[:4]), sum(COUNTS.values())
 
