@@ -16,9 +16,9 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Distance:
-    """Of an output from known answers: the largest difference and the mean one; of integers that count or point, which
-    have no steps to measure, the share of places with a number that no answer has. Infinite where NaN, infinities or
-    shapes are others."""
+    """How far an output is from known answers: the largest difference and the mean one; of integers that count or
+    point, which have no steps to measure, the share of places with a number that no answer has. Infinite where NaN,
+    infinities or shapes are others."""
 
     largest: float
     mean: float
@@ -28,7 +28,7 @@ class Distance:
 
 
 def distance(a: np.ndarray, known: Sequence[np.ndarray]) -> Distance:
-    """From ``a`` to the first of ``known``; of numbers without steps, to all of them."""
+    """The distance from ``a`` to the first of ``known``; of numbers without steps, to all of them."""
     b = known[0]
     if a.shape != b.shape or a.dtype != b.dtype:
         return Distance(np.inf, np.inf)

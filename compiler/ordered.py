@@ -25,8 +25,8 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Change:
-    """From one answer's rows to another's: how many moved, the farthest, how many are in no known answer, and the
-    largest difference of those that were found, for each output."""
+    """How the rows of one answer differ from another's: how many moved, the farthest, how many are in no known
+    answer, and the largest difference of those that were found, for each output."""
 
     moved: int
     farthest: int

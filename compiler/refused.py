@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def naming(group: Group) -> Iterator[None]:
-    """Inside, whatever stops the build of a group with open dimensions becomes an UnsupportedError that names it."""
+    """A scope in which whatever stops the build of a group with open dimensions becomes an UnsupportedError that names
+    it."""
     try:
         yield
     except UnsupportedError:
@@ -35,7 +36,8 @@ def naming(group: Group) -> Iterator[None]:
 
 @contextmanager
 def naming_stage(stage: str, symbols: Any) -> Iterator[None]:
-    """The same for a stage that looks at all groups together."""
+    """A scope that names ``stage`` and the symbols in questions that open dims can't answer, for stages that look at
+    all groups together."""
     try:
         yield
     except Open as error:

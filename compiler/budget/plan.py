@@ -98,7 +98,7 @@ class Planner:
 
     @cached_property
     def rungs(self) -> list[Rung]:
-        """From all in float32 to the fastest; none is beaten by another in error and time."""
+        """The choices from all in float32 to the fastest; none is beaten by another in error and time."""
         points = [p for points in self.curves for p in ladder(points, RUNGS)]
         found = []
         for i, point in enumerate(points):
@@ -110,7 +110,7 @@ class Planner:
 
     @cached_property
     def curves(self) -> list[list[Point]]:
-        """Of each set of precisions that go with each other."""
+        """The curve of error and time of each set of precisions that go with each other."""
         return [curve([unit.forms(mixed) for unit in self.units]) for mixed in self.times.kinds or [()]]
 
     def within(self, limit: float) -> Iterator[Rung]:

@@ -41,7 +41,8 @@ class Split:
 
     @staticmethod
     def of(samples: Samples) -> Split:
-        """Every fourth of ``samples`` is held back, or every second of few; a single one is both."""
+        """The samples to choose by and those to judge by: every fourth is held back, or every second of few; a single
+        one is both."""
         every = 4 if len(samples) >= 8 else 2
         held = [s for i, s in enumerate(samples) if i % every == every - 1]
         return Split([s for i, s in enumerate(samples) if i % every != every - 1], held or list(samples))

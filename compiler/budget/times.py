@@ -76,7 +76,7 @@ class Times:
         return run_pipeline(self.shares.in_bytes(precision), options)
 
     def cycles(self, precision: Precisions) -> float:
-        """Of a run of the whole model, predicted."""
+        """Predicted cycles of a run of the whole model."""
         key = frozenset((n, p) for n, p in precision.items() if p != "float32")
         if key not in self.known:
             self.known[key] = sum(_cycles(self.built(precision)))

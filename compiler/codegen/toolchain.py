@@ -204,7 +204,8 @@ def is_host(triple: str) -> bool:
 
 
 def musl(triple: str) -> str:
-    """The same machine with the musl C library: ``armv7l-linux-gnueabihf`` -> ``armv7l-linux-musleabihf``."""
+    """The triple of the same machine with the musl C library: ``armv7l-linux-gnueabihf`` ->
+    ``armv7l-linux-musleabihf``."""
     *front, abi = triple.split("-")
     if "musl" in abi:
         return triple

@@ -142,7 +142,8 @@ class Node:
         return self._one(write, (*operands, *attributes.values()))
 
     def shaped(self, shape: Sequence[Any], function: Callable[..., Any], *operands: Any) -> Value:
-        """The same where the shape of the result is known better than Relax infers it."""
+        """The value of ``function(*operands)``, as :meth:`do` makes it, with a shape that is known better than Relax
+        infers it."""
         call = function(*map(_expr, operands))
         values = [v for o in operands for v in (o if isinstance(o, list) else [o])]
         dtype = next(v.dtype for v in values if isinstance(v, Value))

@@ -94,7 +94,8 @@ def filled(node: Node, value: Value, neutral: float) -> Value:
 
 
 def in_one_room(node: Node, values: Sequence[Value | None]) -> list[Value | None]:
-    """Those that are partly there, which are equally long, with the least room that one of them has."""
+    """``values``, where those that are partly there, which are equally long, have the least room that one of them
+    has."""
     rooms = [v.shape[v.part.axis] for v in values if v is not None and v.part is not None]
     return [v if v is None or v.part is None else _with_room(node, v, min(rooms)) for v in values]
 

@@ -109,7 +109,7 @@ class OrtValue:
         return list(self._array.shape)
 
     def data_type(self) -> str:
-        """Such as ``tensor(float)``."""
+        """The type as ONNX Runtime writes it, such as ``tensor(float)``."""
         return tensor_text(self._array.dtype)
 
     def element_type(self) -> int:

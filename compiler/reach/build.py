@@ -23,7 +23,8 @@ def model_reach(build: Build) -> tuple[Reach, ...]:
 
 
 def plain_reach(build: Build) -> tuple[dict[str, Any], ...]:
-    """The same for the manifest. A library is worth having without it: where it can't be told, it is left out."""
+    """The reach of a build as the manifest has it. A library is worth having without it: where it can't be told, it
+    is left out."""
     try:
         return tuple(reach.plain() for reach in model_reach(build))
     except Exception as reason:

@@ -33,7 +33,7 @@ class Line:
     back: int
 
     def times(self, factor: int) -> Line:
-        """The same in steps of ``factor`` such."""
+        """This line in steps of ``factor`` of its own."""
         return Line(
             {place: rows * factor for place, rows in self.inputs.items()},
             {place: rows * factor for place, rows in self.outputs.items()},

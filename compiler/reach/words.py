@@ -64,7 +64,7 @@ class AxisReach:
         return f"stride {self.stride}, {self.before} before, {self.after} after, multiple {self.multiple}"
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it; the stride as (input rows, output rows)."""
+        """These facts as JSON has them; the stride as (input rows, output rows)."""
         data: dict[str, Any] = {"input": self.input, "kind": self.kind}
         if self.kind == WHOLE:
             return {**data, "why": self.why}
@@ -129,7 +129,7 @@ class Reach:
         return "\n".join(lines) if lines else f"{self.output}: depends on no input"
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """These facts as JSON has them."""
         return {
             "output": self.output,
             "inputs": {name: [axis.plain() for axis in axes] for name, axes in self.inputs.items()},

@@ -97,7 +97,7 @@ class OpenCalls:
         return code, instance.value or 0
 
     def create_in(self, threads: int, shape: int, arena: int, arena_bytes: int) -> tuple[int, int]:
-        """The same in memory of the caller, who keeps it alive and to himself."""
+        """(code, instance) as :meth:`create`, in memory of the caller, who keeps it alive and to himself."""
         instance = _pointer()
         code = self._create_in(threads, shape, arena, arena_bytes, ctypes.byref(instance))
         return code, instance.value or 0

@@ -116,7 +116,7 @@ class ReachOfOutput:
 
 @dataclass(frozen=True)
 class Machine:
-    """Of the target what messages name; the whole of it is for codegen/manifest.py."""
+    """The facts of the target that messages name; the whole of it is for codegen/manifest.py."""
 
     id: str = "another target"
     triple: str = ""
@@ -125,7 +125,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Report:
-    """Of the report what runs and comparisons depend on."""
+    """The facts of the report that runs and comparisons depend on."""
 
     dropped_inputs: tuple[str, ...] = ()
     dropped_shapes: dict[str, tuple[Size | str, ...]] | None = None

@@ -25,7 +25,7 @@ class Slot:
 
 
 def below(lives: Sequence[Life], offsets: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """For each buffer those that lie directly below it, of those in use at the same time."""
+    """The numbers of the buffers that lie directly below each buffer, of those in use at the same time."""
     together = [
         {j for j, b in enumerate(lives) if j != i and b.first <= a.last and b.last >= a.first}
         for i, a in enumerate(lives)

@@ -49,8 +49,8 @@ class Branch:
 
 
 def bundles(graph: Graph) -> Iterable[tuple[list[Branch], list[str]]]:
-    """For each value that several products read: the branches that may be merged, in program order, and notes why
-    others may not."""
+    """The branches that may be merged, in program order, and notes why others may not, for each value that several
+    products read."""
     nodes = graph.order()
     places = _attentions(nodes)
     by_data: dict[Node, list[Branch]] = {}

@@ -45,7 +45,7 @@ class Pointwise:
         return (array if self.node.op == "relax.matmul" else array.reshape(array.shape[:2]).T).astype(np.float64)
 
     def on(self, b: Builder, data: Node, matrix: np.ndarray) -> Node:
-        """The same operator with another matrix (in the weights' dtype) on other data."""
+        """This product or 1 x 1 convolution of ``data`` by ``matrix`` (in the weights' dtype) instead of its own."""
         if self.node.op == "relax.matmul":
             return b.call(relax.op.matmul, data, b.const(np.ascontiguousarray(matrix)))
         kernel = np.ascontiguousarray(matrix.T).reshape(*matrix.T.shape, *(1,) * (self.node.rank - 2))

@@ -33,7 +33,7 @@ class Run:
 
     @property
     def stop(self) -> Any:
-        """Behind the last position, if there is one."""
+        """The position behind the last that is taken, where one is."""
         return self.begin + self.stride * (self.count - 1) + 1
 
     def within(self, first: Any, stop: Any) -> bool:
@@ -64,7 +64,7 @@ def if_any(count: Any) -> Any:
 
 
 def if_any_above(value: Any, least: int) -> Any:
-    """The same of a value that is at least ``least`` wherever it counts."""
+    """What :func:`if_any` gives, of a value that is at least ``least`` wherever it counts."""
     over = terms_of(value).get((), 0)
     return value if over >= least else over + if_any(value - over)
 

@@ -100,7 +100,8 @@ def scalar(node: Node | None) -> float | int | bool | None:
 
 
 def uniform(node: Node | None) -> float | int | bool | None:
-    """The same of a constant that is broadcast, as an open shape asks for."""
+    """The number that all elements are, as :func:`scalar` tells it, of a constant that is broadcast to an open shape as
+    well; None for anything else."""
     while node is not None and node.op in ("relax.broadcast_to", "relax.reshape"):
         node = node.inputs[0]
     return scalar(node)

@@ -58,7 +58,7 @@ class Cut:
         return Cut(begin, end, stride)
 
     def on(self, length: int) -> Cut:
-        """The same elements of an axis of known ``length``, with 0 <= begin <= end <= length."""
+        """The cut that takes the same elements of an axis of known ``length``, with 0 <= begin <= end <= length."""
         chosen = range(
             *slice(self.begin, None if self.end == OPEN else self.end, self.stride).indices(length)
         )

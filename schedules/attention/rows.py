@@ -24,8 +24,8 @@ from .facts import AttentionFacts
 
 
 def takes_over(graph: GroupGraph, plan: Plan, facts: AttentionFacts) -> list[Any] | None:
-    """For each phase, the key of the rows whose memory it writes to (None: memory of its own); None altogether if the
-    last phase can't have that of the scores."""
+    """The key of the rows whose memory each phase writes to (None: memory of its own); None altogether if the last
+    phase can't have that of the scores."""
     scores = key(graph.tensors[facts.scores])
     holder = {scores: scores}  # stage -> the rows in whose memory it lies
     last_read: dict[Any, int] = {}

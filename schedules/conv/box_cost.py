@@ -108,12 +108,12 @@ class MemberCost:
     algorithm: str = "general"  # that computes a box as large as the whole
 
     def exposed(self, fitted: Kernels) -> float:
-        """Of the shorter of arithmetic and traffic, the part that the longer one doesn't hide."""
+        """The part of the shorter of arithmetic and traffic that the longer one doesn't hide."""
         return fitted.phased if self.phased else fitted.exposed
 
     @property
     def scratch(self) -> int:
-        """All of ``parts``."""
+        """The bytes of all ``parts``."""
         return sum(self.parts)
 
     @property
@@ -185,7 +185,7 @@ class Costing:
 
     @property
     def vectors(self) -> int:
-        """Of an output position, over the batch."""
+        """The vectors of an output position, over the batch."""
         return self.facts.batch * -(-self.facts.output.shape[1] // self.lanes)
 
     @property

@@ -77,8 +77,8 @@ class ConvFacts:
         return replace(self, output=output, edges=self.margins())
 
     def usually(self) -> ConvFacts:
-        """The same convolution with as many outputs as are usual, by which its plans are chosen; its ``sizes`` are
-        open."""
+        """This convolution at its usual size, by which its plans are chosen; its own extents, which may be open, are
+        its ``sizes``."""
         output = Value(self.output.name, tuple(map(usual, self.output.shape)), self.output.dtype)
         return replace(self, output=output, edges=self.margins(), sizes=self.out_spatial)
 

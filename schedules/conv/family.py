@@ -61,7 +61,7 @@ def builds_conv(group: Group, block: Callable[[Value], int]) -> bool:
 
 
 def input_needs(node: Node) -> InputNeeds:
-    """For a node that :func:`supports_conv`."""
+    """What a node that :func:`supports_conv` asks of its input's layout: margins, and blocks or not."""
     if node.operator == TRANSPOSED:
         return InputNeeds(node.operands[0], False, margins_of(node))
     facts = ConvFacts.of(node)

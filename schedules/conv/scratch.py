@@ -22,8 +22,9 @@ PHASES = 2.0  # times as long as on a matrix unit, phases by multiply-adds
 
 @dataclass(frozen=True)
 class Beside:
-    """With ``room`` a layer holds ``bytes`` on all cores together and takes ``share`` of what it takes with any number
-    (for products of halves: of the direct form); its output may take over ``overwritten``."""
+    """What a layer holds and how long it takes with at most ``room`` bytes a core: ``bytes`` on all cores together, and
+    ``share`` of the time with any number of them (for products of halves: of the direct form's time). Its output may
+    take over ``overwritten``."""
 
     room: int | None = None
     bytes: int = 0

@@ -44,8 +44,8 @@ _TABLES: WeakKeyDictionary[Group, dict[Value, Table] | None] = WeakKeyDictionary
 
 
 def channel_tables(group: Group) -> dict[Value, Table] | None:
-    """For every output of a shuffle the input and channel of each of its channels; None if anything else than channels
-    moves, or nothing but whole tensors does."""
+    """The input and channel that each channel of every output of a shuffle comes from; None if anything else than
+    channels moves, or nothing but whole tensors does."""
     return _known_tables(group) if "relax.permute_dims" in group.operators else None
 
 

@@ -94,7 +94,7 @@ def emit_interchanged(nest: Nest, merged: Merged, axis: int) -> None:
 
 
 def emit_squares(nest: Nest, merged: Merged, axis: int) -> bool:
-    """The same with squares; False where they would not do.
+    """Emits the interchange in squares that are transposed in registers; False where they would not do.
 
     The last square of a line and the last block overlap those before, and are written twice: not where an output may
     lie in the memory of an input, which has then changed.

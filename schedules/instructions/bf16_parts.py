@@ -92,7 +92,7 @@ def _rounded(x: Expr, alone: bool) -> Expr:
 
 
 def split_array(numbers: np.ndarray, count: int) -> list[np.ndarray]:
-    """The same ``count`` parts of float32 numbers, each as the upper 16 bits of a float32 (uint16)."""
+    """The ``count`` bfloat16 parts of known float32 numbers, each as the upper 16 bits of a float32 (uint16)."""
     found, left = [], np.ascontiguousarray(numbers, np.float32)
     for _ in range(count):
         bits = left.view(np.uint32)
@@ -111,7 +111,8 @@ def order(depth: int, parts: int = 2) -> np.ndarray:
 
 
 def order_of_blocks(channels: int, taps: int, parts: int) -> np.ndarray:
-    """The same where terms are (channel, tap), and steps a pair of blocks of channels and a tap of it."""
+    """The order of the terms of a sum over (channel, tap) on the unit, whose steps are a tap of a pair of blocks of
+    channels; -1 where there is no term."""
     number = np.arange(-(-channels // DEPTH) * DEPTH)[_places(-(-channels // DEPTH) * DEPTH, parts)][:, None]
     terms = number * taps + np.arange(taps)[None, :, None, None]
     return np.where(number < channels, terms, -1).reshape(-1, PAIRS, 2)

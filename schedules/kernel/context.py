@@ -419,5 +419,5 @@ def _uses(expr: Any, var: Any) -> bool:
 
 
 def positions(log: Sequence[Any]) -> list[Any]:
-    """Those of the positions in ``log`` that are no constants."""
+    """The positions in ``log`` that are no constants."""
     return [p for p in log if not isinstance(p, (int, prim.IntImm))]

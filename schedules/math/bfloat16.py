@@ -78,7 +78,7 @@ def rounded(x: Expr) -> Expr:
 
 
 def rounded_array(numbers: np.ndarray) -> np.ndarray:
-    """The same of an array, as uint16."""
+    """Known numbers rounded to bfloat16, as the bits that they have (uint16)."""
     bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)
     nearest = bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
     return (np.where(np.isnan(numbers), bits | np.uint32(0x400000), nearest) >> np.uint32(16)).astype(np.uint16)

@@ -194,7 +194,7 @@ def truncated(dtype: str, value: Expr) -> Expr:
 
 
 def truncated_array(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The same of known floats."""
+    """Known floats as integers of ``dtype``, truncated as :func:`truncated` does."""
     bits = dtype.itemsize * 8
     wide = np.iinfo(np.int32 if bits < 32 or dtype == np.int32 else np.int64)
     whole = np.trunc(values.astype(np.float64))

@@ -49,7 +49,7 @@ class MatmulFacts:
 
     @property
     def row_bytes(self) -> int:
-        """From one row of A to the next."""
+        """Bytes from one row of A to the next."""
         return self.k * dtype_bytes(self.a.dtype)
 
     @property
@@ -58,7 +58,7 @@ class MatmulFacts:
 
     @property
     def work(self) -> Any:
-        """As :attr:`flops`, in multiply-adds of the target's instruction."""
+        """Operations as :attr:`flops` counts them, where a step of the target's instruction counts for one term."""
         return 2 * self.output.elements * self.steps
 
     @property

@@ -48,7 +48,7 @@ def producers(group: Group, value: Value) -> list[Node]:
 
 
 def outgoing(group: Group, anchor: Node) -> dict[Value, Place] | None:
-    """For each value from the anchor's result on: the map from the anchor's indices to the value's; None if some node
+    """The map from the anchor's indices to those of each value from its result on; None if some node
     reads an element more than once, or not at all."""
     result = anchor.results[0]
     places: dict[Value, Place] = {result: list}

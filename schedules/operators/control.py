@@ -50,7 +50,7 @@ class Rounds:
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Rounds:
-        """Those of plain attributes."""
+        """The rounds that the plain attributes of a loop describe."""
         back = tuple(map(bool, given["backwards"]))
         flags = (bool(given["asks"]), bool(given["counted"]))
         counts = (given["state"], given["scans"], given["kept"])

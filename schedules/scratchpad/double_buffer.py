@@ -51,6 +51,6 @@ def double_buffered(stripes: int) -> tuple[Event, ...]:
 
 
 def one_by_one(stripes: int) -> tuple[Event, ...]:
-    """The same work without overlap: every transfer is waited for at once."""
+    """The events of a run without overlap: every transfer is waited for at once."""
     actions: tuple[Action, ...] = ("load", "wait load", "compute", "store", "wait store")
     return tuple(Event(action, k) for k in range(stripes) for action in actions)

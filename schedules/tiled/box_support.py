@@ -50,7 +50,7 @@ def box_opens(request: Request) -> bool:
 
 
 def any_box_opens(request: Request) -> bool:
-    """The same, where no kernel of known size is to be had instead."""
+    """True if kernels take boxes of any size, and also for maps, where no kernel of known size is to be had instead."""
     return box_opens(request) or request.group.anchor is None and opens_rows(request)
 
 

@@ -61,7 +61,8 @@ def sized_tiled(plan: TilePlan, whole: Request, workers: int, sizes: PartSizes) 
 
 
 def sized_open_tiled(plan: OpenTilePlan, whole: Request, sizes: PartSizes) -> Kernel:
-    """The same for a plan of open sizes, of whose members the kernels for large boxes count."""
+    """The kernel that :func:`.open_tiles.build_open_tiled` makes, as far as a memory plan looks at it: of the members'
+    kernels, those for large boxes count."""
     most: Any = 0
     workspace: Any = 0
     for request in open_requests(plan, whole):

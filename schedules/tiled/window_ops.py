@@ -55,7 +55,8 @@ def build_shift(value: Value, layout: Layout) -> Kernel:
 
 
 def build_part_shift(value: Value, layout: Layout) -> Kernel:
-    """The same for ``columns`` of its columns from ``column`` on."""
+    """Moves ``rows`` rows of a window to its first rows as :func:`build_shift` does, but ``columns`` of its columns
+    alone, from ``column`` on."""
     k = KernelBuilder("shift", serial=True)
     window = _window(k, "window", value, layout)
     source, rows, column, columns = (k.scalar(name) for name in ("source", "rows", "column", "columns"))
@@ -80,7 +81,8 @@ def build_copy(source: Value, target: Value, layout: Layout, to: Layout) -> Kern
 
 
 def build_part_copy(source: Value, target: Value, layout: Layout, to: Layout) -> Kernel:
-    """The same for ``columns`` of its columns from ``column`` on."""
+    """Copies ``rows`` rows of a window to those of another as :func:`build_copy` does, but ``columns`` of its columns
+    alone, from ``column`` on."""
     k = KernelBuilder("copy", serial=True)
     window, other = _window(k, "window", source, layout), _window(k, "other", target, to)
     first, rows, to_row, column, columns = (k.scalar(name) for name in ("first", "rows", "at", "column", "columns"))

@@ -57,7 +57,7 @@ def negative(node: Node) -> Value:
 
 @converts("Sign")
 def sign(node: Node) -> Value:
-    """Of unsigned numbers 0 or 1."""
+    """Sign; of unsigned numbers, for which Relax has none, 0 or 1."""
     x = node.need(0)
     if x.dtype.startswith("uint"):
         return node.cast(node.do(R.not_equal, x, node.scalar(0, x)), x.dtype)

@@ -161,7 +161,7 @@ def _saving(wanted: Sequence[_Wanted], steps: int, rows: Rows) -> Placed:
 
 
 def joint_runs(members: Members) -> list[int]:
-    """For each member, the first member of its run: those that cores compute one after the other without waiting for
+    """The first member of each member's run. Cores compute the members of a run one after the other without waiting for
     each other."""
     runs: list[int] = []
     for member, group in enumerate(members.groups):

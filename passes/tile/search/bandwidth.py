@@ -80,11 +80,11 @@ class Rates:
         return 1 / (missed / np.where(footprint <= self.kept, far, memory) + (1 - missed) / self.near)
 
     def moves(self, footprint: Numbers) -> Numbers:
-        """The same for kernels that compute little of what they read: depthwise convolutions, pools and maps of whole
-        tensors. Where a line comes from the third level, and the one that makes room for it goes there, they reach 6.5
-        bytes a cycle behind a mesh that gives 10 (Emerald Rapids: MobileNetV2's layers 0.80 to 1.14 of the time so
-        expected, pools of ResNet-50 and U-Net 0.94 to 1.27, DenseNet's maps 0.81 to 1.23). Cores together keep no more
-        of a layer than one: two take half of its time."""
+        """Bytes a cycle of kernels that compute little of what they read: depthwise convolutions, pools and maps of
+        whole tensors. Where a line comes from the third level, and the one that makes room for it goes there, they
+        reach 6.5 bytes a cycle behind a mesh that gives 10 (Emerald Rapids: MobileNetV2's layers 0.80 to 1.14 of the
+        time so expected, pools of ResNet-50 and U-Net 0.94 to 1.27, DenseNet's maps 0.81 to 1.23). Cores together
+        keep no more of a layer than one: two take half of its time."""
         missed = self._missed(footprint, 1)
         return 1 / (missed / np.where(footprint <= self.kept, self.cold, self.memory) + (1 - missed) / self.near)
 

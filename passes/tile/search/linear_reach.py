@@ -21,8 +21,8 @@ PROBES = 12  # a multiple of most strides and factors
 
 @dataclass(frozen=True)
 class Reach:
-    """For rows [a, b) of a reader, an input's rows from ``slope * a + before`` to ``slope * (b - 1) + after`` are
-    read."""
+    """The rows of an input that rows [a, b) of a reader need: from ``slope * a + before`` to ``slope * (b - 1) +
+    after``."""
 
     slope: float
     before: float

@@ -109,7 +109,7 @@ class Model:
         self.rates = Rates.of(self.target, self.threads)
 
     def of(self, program: Program) -> Model:
-        """The same for another program of the same groups, or most of them."""
+        """This model for another program of the same groups, or most of them."""
         return replace(self, program=program, options=None)
 
     def streaming(self, arithmetic: Numbers, traffic: Numbers, weights: Numbers) -> tuple[Numbers, Numbers]:
@@ -229,7 +229,8 @@ class Model:
         return self.wholes(index)[0]
 
     def wholes(self, index: int) -> list[Segment]:
-        """The same, then with less and less scratch, where that matters."""
+        """The segments that compute group ``index`` whole: the fastest, then with less and less scratch where that
+        matters."""
         group, cores, fitted = self.program.groups[index], self.threads, self.target.fitted.kernels
         cost = self.whole_cost(index)
         height, width = (*group.outputs[0].shape[2:4], 1, 1)[:2] if len(group.outputs[0].shape) == 4 else (1, 1)

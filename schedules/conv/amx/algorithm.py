@@ -64,7 +64,7 @@ class _OnUnit(Algorithm):
         return held_bytes(facts.channels, plan)
 
     def holds(self, request: Request, facts: ConvFacts, plan: MatrixPlan, less: bool) -> list[Held]:
-        """With the strips it likes; and if ``less``, with smaller and smaller ones, and without."""
+        """What it holds with the strips it likes; and if ``less``, with smaller and smaller ones, and without."""
         found = [Held(None, self._all(request, facts, plan))]
         if not less:
             return found
@@ -115,6 +115,6 @@ class AmxPixels(_OnUnit):
         return replace(build_pixels(request, facts, plan), inplace=self.overwrites(request, facts, plan))
 
     def cost(self, ask: Costing, plan: MatrixPlan) -> MemberCost:
-        """Of the whole layer: no box is computed so."""
+        """The cost of the whole layer, spread over its positions: no box is computed so."""
         cycles = plan.cycles * ask.request.workers / ask.positions + ask.extra
         return MemberCost((1, 1), cycles, ask.facts.weight.bytes, ask.positions)

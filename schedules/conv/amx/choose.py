@@ -229,7 +229,7 @@ def register_cycles(target: Target, facts: ConvFacts, products: Products = THREE
 
 
 def split_cycles(target: Target, products: Products) -> float:
-    """Of a vector of the data."""
+    """Cycles to split a vector of the data into its parts."""
     return target.fitted.unit.conv_split if parts_of(products) > 1 else target.fitted.unit.conv_split_once
 
 

@@ -39,6 +39,6 @@ class AmxBytes(Algorithm):
         return [Held(None, held), *([Held(0, 0, share)] if less else [])]
 
     def cost(self, ask: Costing, plan: BytesPlan) -> MemberCost:
-        """Of the whole layer: no box is computed so."""
+        """The cost of the whole layer, spread over its positions: no box is computed so."""
         cycles = plan.cycles * ask.request.workers / ask.positions + ask.extra
         return MemberCost((1, 1), cycles, ask.facts.weight.bytes, ask.positions)

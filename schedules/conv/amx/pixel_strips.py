@@ -91,7 +91,7 @@ class PixelStrip:
 
     @property
     def places(self) -> int:
-        """Of a plane."""
+        """The positions of a plane, padding included."""
         return self.height * self.pitch
 
     @property
@@ -106,7 +106,7 @@ class PixelStrip:
 
     @property
     def vectors(self) -> int:
-        """Of sixteen pixels, that are made for a strip."""
+        """The vectors of sixteen pixels that are made for a strip."""
         return sum(self.rows + self.reach(p) for p in self.phases) * -(-self.filled // PAIRS)
 
     def spread(self, rows: int, columns: int) -> int:

@@ -58,7 +58,7 @@ class Winograd(Algorithm):
             yield [p for p in plans if room is None or held_bytes(lanes, facts.channels, p) <= room]
 
     def overwrites(self, request: Request, facts: ConvFacts, plan: Plan) -> tuple[Value, ...]:
-        """Each output is stored once, after all that its tiles read."""
+        """The inputs whose memory the output may take: each element is stored once, after all that its tile reads."""
         return taken_over(request, facts, None)
 
     def loads(self, facts: ConvFacts, plan: Plan) -> float | None:
@@ -71,7 +71,7 @@ class Winograd(Algorithm):
         return held_bytes(request.layout(request.group.outputs[0]).block, facts.channels, plan)
 
     def holds(self, request: Request, facts: ConvFacts, plan: Plan, less: bool) -> list[Held]:
-        """Smaller strips and smaller tiles, then none."""
+        """What it holds; and if ``less``, with smaller strips and smaller tiles, and at last without any."""
         held = self.held(request, facts, plan)
         found = [Held(None, held * workers_of(request, facts, plan))]
         if not less or not held:
@@ -86,7 +86,8 @@ class Winograd(Algorithm):
         return found
 
     def cost(self, ask: Costing, plan: Plan) -> MemberCost:
-        """Boxes that a smaller transform's tiles fit better, or none, are computed by that."""
+        """The cost of boxes, of which those are computed by a smaller transform, or by none, that its tiles fit
+        better."""
         part, target, lanes = replace(ask.facts, edges=ask.facts.margins()), ask.target, ask.lanes
         asks = part.data in ask.request.group.inputs and asks_next(target, part, plan, lanes)
         own = replace(_tiles_cost(ask, part, target, plan), asks=asks)

@@ -119,7 +119,7 @@ class Transform:
 
     @property
     def data_operations(self) -> int:
-        """Of a tile of one vector."""
+        """The operations of the data transform, for a tile of one vector."""
         return self.across.extent * self.down.data_operations + self.down.extent * self.across.data_operations
 
     @property
@@ -149,8 +149,8 @@ class Transform:
 
 @lru_cache(maxsize=256)
 def transforms(kernel: tuple[int, int], strides: tuple[int, int]) -> tuple[Transform, ...]:
-    """Those of a kernel of ``rows x columns``, the ones with more outputs a tile first; none where a stride neither
-    divides the taps along its axis nor is 2 of 3."""
+    """The transforms of a kernel of ``rows x columns``, the ones with more outputs a tile first; none where a stride
+    neither divides the taps along its axis nor is 2 of 3."""
     found: list[Transform] = []
     for size in SIZES:
         best = min(_of_size(size, kernel, strides), key=_products, default=None)

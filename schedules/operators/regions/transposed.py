@@ -43,7 +43,7 @@ def axis_reads(span: Span, kernel: int, stride: int, dilation: int, begin: int) 
 
 
 def taps_that_count(span: Span, kernel: int, stride: int, dilation: int, begin: int) -> Span | None:
-    """The same without what only a zero weight multiplies."""
+    """The inputs that outputs ``span`` read, without those that only a zero between taps multiplies."""
     lo, hi = span
     ends = {*range(lo, min(hi, lo + stride)), *range(max(lo, hi - stride), hi)}
     met = [divmod(o + begin - k * dilation, stride) for o in ends for k in range(kernel)]

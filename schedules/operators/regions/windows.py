@@ -101,7 +101,7 @@ def channel_window(node: Node, _output: int, box: Box) -> Needs | Refusal:
 
 
 def dot_conv(node: Node, _output: int, box: Box) -> Needs | Refusal:
-    """The same, with a byte outside that stands for zero."""
+    """The needs of a convolution of bytes, outside of whose data a byte stands for zero."""
     (data, weight), a = node.inputs[:2], own(node)
     spatial = windows(box[2:], weight.shape[2:], a["strides"], a["dilations"], a["begin"])
     groups, taps = int(a["groups"]), [(0, n) for n in weight.shape[1:]]
