@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax, te
+from tvm.ir import GlobalVar
 
-from ...schedules.operators import control
+from ...schedules.operators import control, reference
 from ...schedules.operators import registry as operator
 from ...schedules.words.group import CONTROL
 from .convert import expression, read
@@ -274,25 +275,15 @@ def compiled(node: Node, inputs: Sequence[np.ndarray], most: int | None = None) 
     call = relax.BlockBuilder().normalize(_untyped(expression(node, variables)))
     key = f"{call}|{[(a.shape, str(a.dtype)) for a in inputs]}"
     if key not in _cache:
-        tensors = [te.placeholder(a.shape, str(a.dtype), f"p{k}") for k, a in enumerate(inputs)]
-        by_index = iter(tensors)
-        arguments: list[Any] = []
-        for operand, arg in zip(node.operands, call.args):
-            if isinstance(operand, int):
-                arguments.append(next(by_index))
-            elif isinstance(operand, tuple):
-                arguments.append([next(by_index) for _ in operand])
-            else:
-                arguments.append(arg)
-        outputs = operator.expression(call, arguments)
+        function, outputs = reference.call_function(call)
         if most is not None and _steps(outputs) > most:
             raise ValueError("it takes too many steps")
-        function = te.create_prim_func([*tensors, *outputs]).with_attr("global_symbol", "main")
-        _cache[key] = (tvm.compile(function, target="llvm"), [(t.shape, str(t.dtype)) for t in outputs])
-    executable, shapes = _cache[key]
-    results = [tvm.runtime.tensor(np.zeros([int(d) for d in s], t)) for s, t in shapes]
-    executable["main"](*(tvm.runtime.tensor(np.ascontiguousarray(a).reshape(a.shape)) for a in inputs), *results)
-    arrays = [r.numpy() for r in results]
+        library = reference.compile_functions({GlobalVar("main"): function.with_attr("global_symbol", "main")})
+        _cache[key] = (library, [([int(d) for d in t.shape], str(t.dtype)) for t in outputs])
+    library, types = _cache[key]
+    results = [tvm.runtime.empty(shape, dtype) for shape, dtype in types]
+    library["main"](*map(reference.to_tensor, inputs), *results)
+    arrays = list(map(reference.to_array, results))
     return arrays[0] if len(arrays) == 1 else arrays
 
 

@@ -1,6 +1,6 @@
-"""Runs a Relax module operator by operator from the TE expressions, unscheduled: the yardstick for tests.
+"""Runs operators from their TE expressions, unscheduled: one call for what is folded, a Relax module for tests.
 
-It is slow and plain on purpose: every binding becomes one PrimFunc straight from ``operator.expression``, so what it
+It is slow and plain on purpose: every call becomes one PrimFunc straight from ``operator.expression``, so what it
 computes is what the operators mean, whatever the scheduler makes of them.
 """
 
@@ -17,7 +17,7 @@ from tvm import relax, te
 from tvm.ir import Call, GlobalVar
 
 from ..words.group import CONTROL
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Expr, PrimFunc
 from .control import evaluate
 from .registry import attributes, expression
 
@@ -39,20 +39,17 @@ def compile_reference(module: tvm.IRModule) -> Run:
             if isinstance(value, Call) and value.op.name in CONTROL:
                 steps.append((binding.var, (_flow(value), value)))
             elif isinstance(value, Call):
-                function = _prim_func(value)
+                function, _ = call_function(value)
                 name = known.setdefault(tvm_ffi.structural_hash(function), f"f{len(functions)}")
                 if name == f"f{len(functions)}":
                     functions[GlobalVar(name)] = function.with_attr("global_symbol", name)
                 steps.append((binding.var, (name, value)))
             else:
                 steps.append((binding.var, value))
-    library = None
-    if functions:
-        with tvm.transform.PassContext(disabled_pass=NEEDLESS):
-            library = tvm.compile(tvm.IRModule(functions), tvm.target.Target({"kind": "llvm", "opt-level": 1}))
+    library = compile_functions(functions) if functions else None
 
     def run(*inputs: np.ndarray) -> list[np.ndarray]:
-        values: dict[Any, Any] = {p: _tensor(a) for p, a in zip(main.params, inputs)}
+        values: dict[Any, Any] = {p: to_tensor(a) for p, a in zip(main.params, inputs)}
 
         def of(expr: Expr) -> Any:
             if expr in values:
@@ -68,7 +65,7 @@ def compile_reference(module: tvm.IRModule) -> Run:
         for variable, step in steps:
             values[variable] = _result(step[0], step[1], of, library) if isinstance(step, tuple) else of(step)
         result = of(main.body.body)
-        return [_array(t) for t in _flat(result)]
+        return [to_array(t) for t in _flat(result)]
 
     return run
 
@@ -81,7 +78,7 @@ def _result(name: Any, call: Call, of: Callable[[Any], Any], library: Any) -> An
         outputs = [tvm.runtime.empty([int(d) for d in t.shape], str(t.dtype.dtype)) for t in types]
         library[name](*operands, *outputs)
     else:
-        outputs = [_tensor(a) for a in name([_array(t) for t in operands])]
+        outputs = [to_tensor(a) for a in name([to_array(t) for t in operands])]
     return outputs if isinstance(call.ty, relax.TupleType) else outputs[0]
 
 
@@ -107,7 +104,15 @@ def _flat(value: Expr) -> list[Any]:
     return [t for v in value for t in _flat(v)] if isinstance(value, list) else [value]
 
 
-def _prim_func(call: Call) -> Any:
+def compile_functions(functions: dict[GlobalVar, PrimFunc]) -> Any:
+    """An executable of PrimFuncs for this machine, made as fast as it can be made."""
+    with tvm.transform.PassContext(disabled_pass=NEEDLESS):
+        return tvm.compile(tvm.IRModule(functions), tvm.target.Target({"kind": "llvm", "opt-level": 1}))
+
+
+def call_function(call: Call) -> tuple[PrimFunc, list[te.Tensor]]:
+    """The PrimFunc of a call, from its data operands and tuples' fields, in order, to its results; and these as TE
+    tensors."""
     placeholders: list[te.Tensor] = []
 
     def placeholder(ty: Any) -> te.Tensor:
@@ -130,14 +135,16 @@ def _prim_func(call: Call) -> Any:
         else o
         for o in outputs
     ]
-    return te.create_prim_func([*placeholders, *identity])
+    return te.create_prim_func([*placeholders, *identity]), identity
 
 
-def _tensor(array: np.ndarray) -> Any:
+def to_tensor(array: np.ndarray) -> Any:
+    """The array as TVM takes it."""
     return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(np.shape(array)))
 
 
-def _array(tensor: Any) -> np.ndarray:
+def to_array(tensor: Any) -> np.ndarray:
+    """A tensor of TVM as an array, of the dtypes of ml_dtypes too."""
     if str(tensor.dtype) == "bfloat16":
         raw = tensor.numpy()
         return raw if raw.dtype == ml_dtypes.bfloat16 else raw.view(ml_dtypes.bfloat16)
