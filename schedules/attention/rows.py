@@ -75,6 +75,9 @@ class Rows:
         assert owners is not None
         self.owners = owners
 
+    def repeats(self) -> bool:
+        return False  # scores are overwritten
+
     @property
     def own_rows(self) -> int:
         """Phases as wide as a row that need memory beside the scores."""

@@ -156,6 +156,9 @@ class _Staged:
             and self.request.layout(v) == layout
         )
 
+    def repeats(self) -> bool:
+        return not self._inplace()
+
     def _row_extents(self, prefix: int) -> list[int]:
         shape = boxed(self.plan.phases[-1].shape, self.request.box)
         blocked_axis = self.block and prefix > 1

@@ -40,6 +40,9 @@ class Owner(Protocol):
     stored: dict[Any, Any]
     notes: list[str]
 
+    def repeats(self) -> bool:
+        """True if an element of a map may be computed twice: nothing that it reads is overwritten by what it makes."""
+
 
 @dataclass
 class StageMemory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from tvm import tirx
@@ -103,10 +104,16 @@ class MapNest(Nest):
             self._element(self.indices([*loops, vectors * self.lanes + e], None))
 
     def _tail(self, merged: Merged, loops: list[Expr], start: Any, count: Any) -> None:
-        """The ``count`` last elements of a line: one short vector, or an open number of elements."""
+        """The ``count`` last elements of a line: one short vector; or of an open number a whole vector that ends there,
+        which computes some again, if there is room and nothing that it reads was overwritten, else one by one."""
         if isinstance(count, Dim):
-            with self.k.loop(count, name="e") as e:
+            whole = to_index(merged.inner)
+            again = self.lanes > 1 and self.s.repeats()
+            with self.k.when(whole < self.lanes) if again else nullcontext(), self.k.loop(count, name="e") as e:
                 self._vector(merged, loops, self.ctx.ranged(e, self.lanes) + start, 1)
+            if again:
+                with self.k.when(tirx.all(whole >= self.lanes, to_index(count) > 0)):
+                    self._vector(merged, loops, self.k.bind(whole - self.lanes, "x"), self.lanes)
         elif count:
             at = to_index(start) if isinstance(start, Dim) else tirx.IntImm("int32", start)
             self._vector(merged, loops, at, count)

@@ -335,16 +335,19 @@ class ReductionNest(EdgedLines):
                         self.ctx.ranged(v, lanes)
                         at = merged.expand(outer, j * chunk + u * lanes + v)
                         self._accumulate(accumulators, u * lanes + v, indices, at)
+            if isinstance(rest, Dim):
+                self._rest(accumulators, indices, merged, outer, chunks * chunk)
+                return
             vectors, tail = divmod(rest, lanes)
-            if is_open([vectors]) or vectors:
+            if vectors:
                 with self.k.loop(vectors, name="j") as j, self.k.loop(lanes, "vectorized", "v") as v:
                     self.ctx.ranged(j, vectors)
                     self.ctx.ranged(v, lanes)
                     at = merged.expand(outer, chunks * chunk + j * lanes + v)
                     self._accumulate(accumulators, v, indices, at)
-            if is_open([tail]) or tail:
-                with self.k.loop(tail, "serial" if is_open([tail]) or tail == 1 else "vectorized", "v") as v:
-                    self.ctx.ranged(v, lanes if isinstance(tail, Dim) else tail)
+            if tail:
+                with self.k.loop(tail, "serial" if tail == 1 else "vectorized", "v") as v:
+                    self.ctx.ranged(v, tail)
                     at = merged.expand(outer, chunks * chunk + vectors * lanes + v)
                     self._accumulate(accumulators, v, indices, at)
 
@@ -352,6 +355,28 @@ class ReductionNest(EdgedLines):
         self._fold(accumulators, unroll, lanes)
         for tensor, target, acc in zip(self.phase.tensors, self.targets, accumulators):
             self.store(target, indices, tirx.Cast(str(tensor.dtype), acc[0]))
+
+    def _rest(self, accumulators: list[Any], indices: list[Expr], merged: Merged, outer: list[Any], done: Dim) -> None:
+        """The open number of elements of a line behind the first ``done``: vectors, then a vector that ends with the
+        line, whose lanes count that are left, or where a line is shorter than that, one by one."""
+        k, lanes, whole = self.k, self.lanes, to_index(merged.inner)
+
+        def vector(start: Any, counts: Any = None) -> None:
+            with k.loop(lanes, "vectorized", "v") as v:
+                self.ctx.ranged(v, lanes)
+                at = merged.expand(outer, start + v)
+                self._accumulate(accumulators, v, indices, at, None if counts is None else v >= counts)
+
+        vectors = (merged.inner - done) // lanes
+        with k.loop(vectors, name="j") as j:
+            self.ctx.ranged(j, vectors)
+            vector(done + j * lanes)
+        left = k.hold(to_index(merged.inner - done - vectors * lanes), "l")
+        with k.when(tirx.all(whole >= lanes, left > 0)):
+            vector(k.bind(whole - lanes, "x"), lanes - left)
+        with k.when(whole < lanes), k.loop(left, name="v") as v:
+            self.ctx.ranged(v, lanes)
+            self._accumulate(accumulators, v, indices, merged.expand(outer, done + vectors * lanes + v))
 
     def _fold(self, accumulators: list[Buffer], unroll: int, lanes: int) -> None:
         """Combines all lanes into the first, in halves: log2(lanes) steps, always in the same order."""
@@ -367,7 +392,15 @@ class ReductionNest(EdgedLines):
                 self._combine(accumulators, v, [acc[half + v] for acc in accumulators])
             width = half
 
-    def _accumulate(self, accumulators: list[Any], slot: Expr, indices: list[Expr], reduce_loops: list[Expr]) -> None:
+    def _accumulate(
+        self,
+        accumulators: list[Any],
+        slot: Expr,
+        indices: list[Expr],
+        reduce_loops: list[Expr],
+        counts: Expr | None = None,
+    ) -> None:
+        """Combines an element with an accumulator, if it ``counts``."""
         op = self.phase.tensors[0].op
         reduce = op.body[0]
         inliner = self.ctx.inliner(self.sources())
@@ -379,6 +412,9 @@ class ReductionNest(EdgedLines):
         if not (isinstance(condition, prim.IntImm) and condition.value):
             self.k.guard(condition)
             values = [tirx.if_then_else(condition, v, i) for v, i in zip(values, identities(reduce))]
+        if counts is not None:
+            first = 0 if self.extreme is None else 1  # no position enters without its number
+            values[first:] = [tirx.Select(counts, v, i) for v, i in zip(values[first:], identities(reduce)[first:])]
         if self.extreme is None:
             self._combine(accumulators, slot, values)
             return
