@@ -150,8 +150,14 @@ class Blocks:
         return next((s for s in self.model.symbols if s.name == dim), None)
 
     def _problems(self) -> str:
-        found = [cut.problem for reach in self.reaches.values() for cut in reach.cuts if cut.problem]
-        return found[-1] if found else "its outputs share no axis with its inputs"
+        """Why nothing is cut: of axes whose rows reach a bounded way, if there are such, else of any."""
+        given = [spec.name for spec in self.model.inputs]
+        found = [
+            (any(reach[name][axis].kind == "rows" for name in given), cut.problem)
+            for reach in self.reaches.values() for axis, cut in enumerate(reach.cuts) if cut.problem
+        ]  # fmt: skip
+        told = [problem for bounded, problem in found if bounded] or [problem for _, problem in found]
+        return told[-1] if told else "its outputs share no axis with its inputs"
 
     # ------------------------------------------------------------------ tiles
 

@@ -222,10 +222,13 @@ def test_what_needs_the_whole_image_is_named(operator: str) -> None:
             model.map_blocks(np.zeros((1, 2, 64, 64), np.float32))
 
 
-def resized(scale: float, **attributes: Any) -> onnx.ModelProto:
+def resized(scale: float, others: bool = False, **attributes: Any) -> onnx.ModelProto:
+    """With ``others`` behind it an output that tiles could compute."""
     g = Drawing(0)
     x = g.input("x", 1, 2, "h", "w")
     g.output(g("Resize", g.conv(x, 2, 2, 3), "", g.constant([1, 1, scale, scale]), mode="linear", **attributes), 4)
+    if others:
+        g.output(g.conv(x, 2, 3, 3), 4)
     return g.model()
 
 
@@ -246,11 +249,12 @@ def test_what_depends_on_the_place_is_refused() -> None:
         assert np.abs(library.map_blocks(x, tile=50) - y).max() < 1e-5  # columns alone are cut
     for model, why in (
         (resized(3), "resizes by 3, at positions that are rounded differently"),
+        (resized(3, True), "resizes by 3, at positions that are rounded differently"),
         (resized(2, coordinate_transformation_mode="align_corners"), "aligned corners, whose step depends on the size"),
     ):
         with built(model) as library:
             with pytest.raises(RunError, match=f"can't be computed in tiles: node 'Resize_v1.*{why}"):
-                library.map_blocks(np.zeros((1, 2, 64, 64), np.float32))
+                library.map_blocks({"x": np.zeros((1, 2, 64, 64), np.float32)})
 
 
 def test_wrong_calls_say_what_is_wrong() -> None:
