@@ -26,7 +26,9 @@ from ...version import __version__
 from ..cache import keys
 from ..cache.keys import key_of
 from ..cache.store import Cache
-from . import held_sizes, imported_ir, narrowing, streaming
+from . import extremes, held_sizes, imported_ir, narrowing, streaming
+from .extremes import extremes as with_extremes
+from .extremes import has_extremes
 from .held_sizes import held
 from .narrowing import narrow, rounds_vectors
 from .streaming import ATTRIBUTE, stream
@@ -75,7 +77,8 @@ def _versions() -> str:
     return key_of(__version__, tvm.__version__, tvm_ffi.__version__, str(llvm), *sources)
 
 
-CODE = (held_sizes, imported_ir, narrowing, streaming, builder, prefetch, keys)  # and this file: what follows the key
+# And this file: what follows the key.
+CODE = (extremes, held_sizes, imported_ir, narrowing, streaming, builder, prefetch, keys)
 
 
 def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, int]]:
@@ -102,6 +105,8 @@ def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, in
                 stores[var.name_hint] = count
     if rounds_vectors(target):
         lowered = {var: narrow(function) for var, function in lowered.items()}
+    if has_extremes(target):
+        lowered = {var: with_extremes(function, target) for var, function in lowered.items()}
     module = _on_cpu(tvm.IRModule(lowered, attrs=module.attrs))
     module = finalize()(module)
     built = tvm.get_global_func("target.build.llvm")(module, tvm_target)
