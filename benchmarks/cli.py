@@ -23,7 +23,10 @@ ORDER = ("onnxruntime", "openvino")
 # Options that one kind of measurement reads, and the others would pass over.
 _OF_BUILDS = ("sizes", "on", "warmup", "runs", "affinity")
 _BESIDE = ("peers", "precision", "ablate", "markdown_path", "picture_path", "profile", "no_peak", "budgets")
-_OF_MODELS = ("models", "seconds", "small", "pareto", "list_models", *_BESIDE)
+_OF_MODELS = ("models", "seconds", "small", "pareto", "list_models", "board_path", *_BESIDE)
+# What a report of a board says in its own way.
+_OF_FIGURES = ("json_path", "markdown_path", "picture_path", "as_json", "profile", "pareto", "ablate", "budgets",
+               "no_peak", "list_models", "precision")  # fmt: skip
 
 
 def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> float:
@@ -42,12 +45,13 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
         "How": ("threads", "precision", "seconds", "peers", "no_peak"),
         "Also measured": ("ablate", "budgets", "profile", "pareto"),
         "A built folder": ("on", "sizes", "warmup", "runs", "affinity"),
-        OTHERS: ("json_path", "markdown_path", "picture_path", "as_json"),
+        OTHERS: ("json_path", "markdown_path", "picture_path", "board_path", "as_json"),
     },
     examples=[
         ("halotile bench model.onnx", "A model of yours beside ONNX Runtime and OpenVINO:"),
         ("halotile bench -m resnet50 -j 1 -o figures.json", "One of ours on one thread, with the figures in a file:"),
         ("halotile bench out --on ssh://pi@raspberrypi.local", "A build, by its own program, on a board:"),
+        ("halotile bench --board-report my-board.json", "All about this board in one file, to send to us:"),
     ],
 )  # fmt: skip
 @click.argument(
@@ -99,6 +103,10 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
 @click.option(
     "--picture", "picture_path", type=click.Path(dir_okay=False, path_type=Path), help="Write an SVG here."
 )
+@click.option(
+    "--board-report", "board_path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help="Measure this board and a few models, with the peers that are installed; write all that is found.",
+)  # fmt: skip
 @click.option("--profile", is_flag=True, help="Also time each kernel of ours, in a build with timers.")
 @click.option("--pareto", is_flag=True, help="Measure our plans from the largest arena to the smallest instead.")
 @click.option("--no-peak", is_flag=True, help="Leave out the measurement of the machine's limits.")
@@ -125,6 +133,7 @@ def bench(
     json_path: Path | None,
     markdown_path: Path | None,
     picture_path: Path | None,
+    board_path: Path | None,
     profile: bool,
     pareto: bool,
     no_peak: bool,
@@ -141,9 +150,7 @@ def bench(
     known = parameters.fixed_of(fixed)
     build = bool(places and not files)
     _check(places, files, bool(shapes or typical), bool(known), build, pareto)
-    for path in (json_path, markdown_path, picture_path):
-        if path is not None:
-            parameters.check_file_destination(path)
+    _check_files(board_path, json_path, markdown_path, picture_path)
     if build:
         _bench_build(places[0], sizes_of(sizes), on, threads, warmup, runs, affinity, json_path, as_json)
         return
@@ -162,6 +169,7 @@ def bench(
             return
         emit(columns((name, " ".join(sorted(entry.tags))) for name, entry in MODELS.items()))
         return
+    models, threads, peers = _of_board(board_path, models or ("" if files else None), threads, peers)
     counts = tuple(dict.fromkeys(_positive(part) for part in _parts(threads)))
     named = models or ("" if files else "bench")
     settings = Settings(
@@ -180,6 +188,8 @@ def bench(
     )
     if pareto:
         return _pareto(settings, json_path, as_json)
+    if board_path is not None:
+        return _board_report(settings, board_path)
     facts = machine()
     results = []
     with nullcontext() if no_peak else Meter() as meter:
@@ -197,6 +207,43 @@ def bench(
         markdown_path.write_text(text)
     if picture_path:
         picture_path.write_text(as_picture(results))
+    if code := _outcome(results):
+        raise click.exceptions.Exit(code)
+
+
+def _of_board(path: Path | None, models: str | None, threads: str, peers: str) -> tuple[str | None, str, str]:
+    """(models, threads, peers): what a board's report takes where they were not given, or else as they are."""
+    if path is None:
+        return models, threads, peers
+    from ..targets.detect import native
+    from .board_report import MODELS, installed_peers
+
+    given = click.get_current_context().get_parameter_source
+    default = click.core.ParameterSource.DEFAULT
+    if given("threads") is default:
+        threads = f"1,{native().cores}"
+    if given("peers") is default:
+        peers = ",".join(installed_peers())
+    return ",".join(MODELS) if models is None else models, threads, peers
+
+
+def _board_report(settings: Any, path: Path) -> None:
+    """Measures, and writes the file after every model, so that a run that is broken off leaves what it had."""
+    from .bench import measure
+    from .board_report import board_facts, limits, report
+    from .markdown import render as as_markdown
+    from .peak import Meter
+
+    results: list[ModelResult] = []
+    with Meter() as meter:
+        note("the machine's own limits")
+        facts = board_facts(meter)
+        measured = limits(meter, settings.threads)
+        for result in measure(settings, meter, say=note):
+            results.append(result)
+            path.write_text(json.dumps(report(facts, measured, results, meter), indent=1) + "\n")
+    emit(as_markdown(results).rstrip("\n"))
+    note(f"wrote {path}; send it to the maintainers, with the board's name if it is not in the file")
     if code := _outcome(results):
         raise click.exceptions.Exit(code)
 
@@ -219,6 +266,15 @@ def _outcome(results: list[ModelResult]) -> int:
     """The exit code, once all tables are written: 3 if ours disagrees with the reference, 1 if it has no figure."""
     ours = [engine for result in results if (engine := result.engine(OURS))]
     return 3 if any(e.wrong for e in ours) else 1 if any(e.error for e in ours) else 0
+
+
+def _check_files(board: Path | None, *others: Path | None) -> None:
+    """Usage errors for files that can't be written, or not together."""
+    if board is not None:
+        parameters.refuse_given(_OF_FIGURES, "can't go with --board-report, whose file has all figures")
+    for path in (board, *others):
+        if path is not None:
+            parameters.check_file_destination(path)
 
 
 def _check(
