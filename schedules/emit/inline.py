@@ -90,6 +90,7 @@ class Inliner:
         self._reads: list[Any] = []  # guards around the present place that reads alone keep
         self._indexing = 0
         self.values: list[Any] | None = None  # axis values used other than as an index, if somebody asks
+        self.choices: list[Expr] = []  # conditions that are open when the kernel is written
         self._cache: dict[Any, list[tuple[tuple[Any, ...], Any]]] = {}
 
     def bind(self, value: Expr) -> Expr:
@@ -226,6 +227,7 @@ class Inliner:
         known = _known(condition)
         if known is not None:
             return self.expression(yes if known else no, axes)
+        self.choices.append(condition)
         if not self._may_escape(yes) and not self._may_escape(no):
             return tirx.Select(condition, self.expression(yes, axes), self.expression(no, axes))
         if self._bind is not None and (self._reads or self._is_long(yes, no)):

@@ -65,6 +65,8 @@ class Nest:
     ) -> None:
         self.s, self.phase, self.row, self.targets, self.parallel = staged, phase, row, targets, parallel
         self.ctx, self.k = staged.ctx, staged.k
+        self.choices: list[Expr] = []  # what the element asks for whose accesses were looked at last
+        self.beside: tuple[int, int] | None = None  # an axis whose elements, so many, are computed side by side
         self.blocked = bool(staged.block) and len(phase.shape) > 1
         self.lanes = staged.block if self.blocked else self._width()
 
@@ -173,9 +175,12 @@ class Nest:
 
     def _element(self, indices: list[Expr]) -> None:
         inliner = self.ctx.inliner(self.sources())
-        for tensor, target in zip(self.phase.tensors, self.targets):
-            value = inliner.at(tensor, indices) if key(tensor) not in inliner.sources else None
-            self.store(target, indices, value)
+        axis, count = self.beside or (0, 1)
+        for place in range(count):
+            at = [*indices[:axis], tirx.IntImm("int32", place), *indices[axis + 1 :]] if self.beside else indices
+            for tensor, target in zip(self.phase.tensors, self.targets):
+                value = inliner.at(tensor, at) if key(tensor) not in inliner.sources else None
+                self.store(target, at, value)
 
     def _loops(self, extents: Sequence[int], body: Any) -> None:
         """Loops over ``extents``; the leading ones are one parallel loop where that pays."""
@@ -314,6 +319,7 @@ class Nest:
                 for part in [*tensor.op.body[0].source, tensor.op.body[0].condition]:
                     inliner.expression(part, axes)
             log, ctx.log = ctx.log, None
+        self.choices = inliner.choices
         return log, inliner.values
 
 

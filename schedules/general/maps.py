@@ -18,6 +18,10 @@ from .loop_interchange import emit_interchanged, innermost_axis
 from .loop_nest import PARALLEL_WORK, Nest
 from .pixel_shuffle import NOTE as TRANSPOSED
 from .pixel_shuffle import squares
+from .row_ranges import MOST, in_ranges, ranges
+
+MOST_BESIDE = 4  # elements along an axis that are computed side by side
+LEAST_STATEMENTS, SHARE = 32, 1.2  # of one of them, and how much more all are where each is for itself
 
 
 class MapNest(Nest):
@@ -59,7 +63,50 @@ class MapNest(Nest):
                     self._vector(merged, [], (c * chunk + j) * self.lanes, self.lanes)
             self._tail(merged, [], vectors * self.lanes, tail)
             return
-        self._loops(outer, lambda loops: self._line(merged, loops))
+        parts = self._ranges_of_rows(merged, extents)
+        self._side_by_side(merged, extents, max(parts, key=lambda part: part[1] - part[0], default=None))
+        if len(parts) > 1:
+            self.s.notes.append(f"{len(parts)} ranges of rows")
+            self._loops(merged.outer, in_ranges(self.ctx, parts, lambda loops: self._line(merged, loops)))
+            return
+        self._loops(merged.outer, lambda loops: self._line(merged, loops))
+
+    def _side_by_side(self, merged: Merged, extents: list[Any], rows: tuple[int, int] | None) -> None:
+        """Takes a short axis out of the loops whose elements share much of their work, such as the colours of a frame:
+        vectors of all of them are computed next to each other then. ``rows``: where what is read is the same."""
+        if is_open(extents) or self.ctx.origin is not None or len(self.phase.tensors) > 1:
+            return
+        for axis, extent in enumerate(merged.outer[:-1]):
+            if not 1 < extent <= MOST_BESIDE:
+                continue
+            marks = [self.ctx.ranged(tirx.Var(f"m{i}", "int32"), e) for i, e in enumerate(extents)]
+            if rows is not None:
+                place = len(merged.outer) - 1
+                marks[place] = self.ctx.ranged(tirx.Var("r", "int32"), rows[1] - rows[0]) + rows[0]
+            one, together = (self._statements(marks, (axis + len(self.row), count)) for count in (1, extent))
+            if one >= LEAST_STATEMENTS and together * SHARE < one * extent:
+                self.beside = (axis + len(self.row), extent)
+                merged.outer[axis] = 1
+                self.s.notes.append(f"{extent} along axis {self.beside[0]} side by side")
+                return
+
+    def _statements(self, marks: list[Any], beside: tuple[int, int]) -> int:
+        """How many statements the elements side by side are, before any of it is in vectors."""
+        self.beside = beside
+        with self.k.capture() as statements:
+            self._element(self.indices(marks, None))
+        self.beside = None
+        return len(statements)
+
+    def _ranges_of_rows(self, merged: Merged, extents: list[Any]) -> list[tuple[int, int]]:
+        """The ranges of the last loop around a line in which what is read is the same; none where there are many."""
+        if not merged.outer or is_open(extents) or self.ctx.origin is not None:
+            return []
+        marks = [self.ctx.ranged(tirx.Var(f"m{i}", "int32"), e) for i, e in enumerate(extents)]
+        self._dry(marks, 0)
+        place = len(merged.outer) - 1
+        found = ranges(self.choices, marks[place], extents[place])
+        return found if len(found) <= MOST else []
 
     def _periods(self, extents: list[Any]) -> tuple[int, int] | None:
         """After how many rows and columns of an image accesses repeat, where they do; see :mod:`.depth_to_space`."""
