@@ -9,6 +9,7 @@ layout. Neither onnx nor NumPy is needed here; frontend/frames.py and frontend/r
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 import sys
@@ -17,12 +18,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..errors import HalotileError
+from ..errors import HalotileError, did_you_mean
+from .extents import Extent
 
-Colour = Literal["RGB", "BGR", "grey", "RGBA", "BGRA", "NV12", "YUYV"]
+Colour = Literal["RGB", "BGR", "grey", "RGBA", "BGRA", "NV12", "NV12_TWO_PLANES", "NV21", "YUYV"]
 ModelColour = Literal["RGB", "BGR", "grey"]
 Layout = Literal["NHWC", "NCHW"]
-Resize = Literal["none", "nearest", "linear", "area", "letterbox", "crop"]
+Resize = Literal["none", "nearest", "linear", "cubic", "area", "letterbox", "crop"]
+Filter = Literal["nearest", "linear", "cubic", "area"]
 FrameType = Literal["uint8", "uint16", "float32"]
 Matrix = Literal["BT.601", "BT.709"]
 Range = Literal["limited", "full"]
@@ -30,25 +33,29 @@ ResultType = Literal["uint8", "int8", "int32", "int64", "float32"]
 Plain = Mapping[str, Mapping[str, Any]]  # of an input or output: field -> value, as JSON has it
 
 MOST_SIDE = 1 << 15
-CHANNELS = {"RGB": 3, "BGR": 3, "grey": 1, "RGBA": 4, "BGRA": 4, "NV12": 1, "YUYV": 2}
+CHANNELS = {"RGB": 3, "BGR": 3, "grey": 1, "RGBA": 4, "BGRA": 4}
+YUV = ("NV12", "NV12_TWO_PLANES", "NV21", "YUYV")
+Length = int | str  # a number, or of an open one the name, and perhaps bounds: "h", "h:64..2160"
 
 
 @dataclass(frozen=True)
 class Image:
     """A frame that is given in place of an input, and how it becomes what the model takes.
 
-    ``size`` is (height, width) of the frame, None for the model's own. ``resize``: ``nearest`` takes the pixel that
-    holds the centre, ``linear`` is bilinear between centres (half-pixel), ``area`` the mean over a pixel's area;
-    ``letterbox`` is linear to the largest size of the same ratio, centred, ``pad`` around it; ``crop`` linear to the
-    smallest that covers, and its centre. ``mean`` is taken off and then divided by ``scale``, in the frame's units,
-    numbers or one for each channel of the model. ``colour`` and ``layout`` are the frame's, ``model_colour`` and
-    ``model_layout`` the model's (None: told from the shape). ``matrix`` and ``range`` are those of NV12 and YUYV:
-    cameras of high definition have ``BT.709``, JPEGs the ``full`` range.
+    ``size`` is (height, width) of the frame, None for the model's own; names, ("h", "w") or ("h:64..2160", "w"), take
+    frames of any size. ``resize``: ``nearest`` takes the pixel that holds the centre, ``linear`` is bilinear between
+    centres (half-pixel), ``cubic`` weighs four pixels a side, ``area`` is the mean over a pixel's area; ``letterbox``
+    is to the largest size of the same ratio, centred, ``pad`` around it; ``crop`` to the smallest that covers, and its
+    centre; both are linear, or by ``filter``. ``mean`` is taken off and then divided by ``scale``, in the frame's
+    units, numbers or one for each channel of the model. ``colour`` and ``layout`` are the frame's, ``model_colour`` and
+    ``model_layout`` the model's (None: told from the shape). ``matrix`` and ``range`` are those of NV12, NV21
+    and YUYV: cameras of high definition have ``BT.709``, JPEGs the ``full`` range. ``NV12_TWO_PLANES`` makes two inputs
+    of input ``x``: ``x/y`` and ``x/uv``.
     """
 
     colour: Colour = "RGB"
     layout: Layout = "NHWC"
-    size: tuple[int, int] | None = None
+    size: tuple[Length, Length] | None = None
     resize: Resize | None = None
     mean: float | tuple[float, ...] = 0.0
     scale: float | tuple[float, ...] = 1.0
@@ -58,25 +65,39 @@ class Image:
     model_layout: Layout | None = None
     matrix: Matrix = "BT.601"
     range: Range = "limited"
+    filter: Filter | None = None
 
     def __post_init__(self) -> None:
         for name, kinds in _IMAGE_WORDS.items():
-            _word(self, name, kinds, optional=name in ("resize", "model_colour", "model_layout"))
+            _word(self, name, kinds, optional=name in _OPTIONAL)
         object.__setattr__(self, "size", _size(self.size))
         for name in ("mean", "scale"):
             object.__setattr__(self, name, _numbers(getattr(self, name), name))
         object.__setattr__(self, "pad", _number(self.pad, "pad"))
         if 0.0 in (self.scale if isinstance(self.scale, tuple) else (self.scale,)):
             raise HalotileError("Image: scale=0: frames are divided by it; give another number")
-        if self.colour in ("NV12", "YUYV"):
+        if self.filter is not None and self.resize not in ("letterbox", "crop"):
+            raise HalotileError(f"Image: a filter is of letterbox and crop; give resize={self.filter!r}")
+        if self.is_open and "area" in (self.resize, self.filter):
+            raise HalotileError("Image: area weighs as many pixels as the sizes say; give numbers as size, or linear")
+        if self.colour in YUV:
             if self.layout != "NHWC":
                 raise HalotileError(f"Image: {self.colour} frames are NHWC; leave the layout out")
             if self.dtype != "uint8":
                 raise HalotileError(f"Image: {self.colour} frames are uint8, not {self.dtype}")
         elif (self.matrix, self.range) != ("BT.601", "limited"):
-            raise HalotileError(f"Image: matrix and range are of NV12 and YUYV frames, not of {self.colour}")
+            raise HalotileError(f"Image: matrix and range are of NV12, NV21 and YUYV frames, not of {self.colour}")
         if self.size is not None and self.resize is None:
             object.__setattr__(self, "resize", "linear")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames may have any size."""
+        return self.size is not None and any(isinstance(n, str) for n in self.size)
+
+    def planes(self, name: str) -> list[str]:
+        """The inputs that stand for input ``name``."""
+        return [f"{name}/y", f"{name}/uv"] if self.colour == "NV12_TWO_PLANES" else [name]
 
     def text(self) -> str:
         """``uint8 frame 720x1280, NV12``."""
@@ -133,7 +154,9 @@ _IMAGE_WORDS: dict[str, tuple[str, ...]] = {
     "model_layout": get_args(Layout),
     "matrix": get_args(Matrix),
     "range": get_args(Range),
+    "filter": get_args(Filter),
 }
+_OPTIONAL = ("resize", "model_colour", "model_layout", "filter")
 
 
 def checked_images(given: Any, kind: type[Image] | type[Output], argument: str) -> Plain | None:
@@ -228,13 +251,16 @@ def _bare(word: str, kind: type[Image] | type[Output], name: str) -> tuple[str, 
     for key, known in words.items():
         if word in known:
             return key, word
-    listed = ", ".join(w for known in words.values() for w in known)
-    raise HalotileError(f"{name!r}: {word!r} is none of {', '.join(dict.fromkeys(listed.split(', ')))}, nor KEY=VALUE")
+    listed = list(dict.fromkeys(w for known in words.values() for w in known))
+    near = did_you_mean(word, listed)
+    raise HalotileError(f"{name!r}: {word!r} is none of {', '.join(listed)}, nor KEY=VALUE{near}")
 
 
 def _read(key: str, value: str) -> Any:
     """A value of the command line: ``720x1280``, ``123.7/116.3/103.5``, a number, a word."""
     parts = value.split("x") if key == "size" else value.split("/")
+    if key == "size":
+        return [int(p) if p.isdecimal() else p for p in parts]
     try:
         numbers = [float(p) if any(c in p for c in ".eE") else int(p) for p in parts]
     except ValueError:
@@ -245,19 +271,32 @@ def _read(key: str, value: str) -> Any:
 def _word(value: Any, name: str, known: Sequence[str], optional: bool) -> None:
     found = getattr(value, name)
     if not (found in known or (optional and found is None)):
-        raise HalotileError(f"{type(value).__name__}: {name}={found!r}: give one of {', '.join(known)}")
+        near = did_you_mean(str(found), known)
+        raise HalotileError(f"{type(value).__name__}: {name}={found!r}: give one of {', '.join(known)}{near}")
 
 
-def _size(size: Any) -> tuple[int, int] | None:
+def _size(size: Any) -> tuple[Length, Length] | None:
     if size is None:
         return None
-    try:
-        height, width = (operator.index(n) for n in size)
-        if 1 <= height <= MOST_SIDE and 1 <= width <= MOST_SIDE:
+    with contextlib.suppress(TypeError, ValueError):
+        if not isinstance(size, str):
+            height, width = (_length(n) for n in size)
             return height, width
-    except (TypeError, ValueError):
-        pass
-    raise HalotileError(f"Image: size={size!r}: give (height, width), numbers from 1 to {MOST_SIDE}")
+    raise HalotileError(
+        f"Image: size={size!r}: give (height, width), numbers from 1 to {MOST_SIDE}, or names such as ('h', 'w')"
+    )
+
+
+def _length(length: Any) -> Length:
+    """A number of pixels, or what is said of an open one."""
+    if isinstance(length, str):
+        if Extent.parse(length).name is None:
+            raise HalotileError(f"Image: size {length!r} of an open side has no name; write h or h:64..2160")
+        return length
+    number = operator.index(length)
+    if not 1 <= number <= MOST_SIDE:
+        raise ValueError
+    return number
 
 
 def _number(value: Any, name: str) -> float:

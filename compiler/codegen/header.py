@@ -82,14 +82,25 @@ def _shape(tensor: TensorSpec) -> str:
 
 
 def _outline(spec: LibrarySpec) -> str:
-    lines, frames = [], spec.options.get("inputs") or {}
+    lines, frames = [], _frames(spec)
     for kind, group in (("input", spec.inputs), ("output", spec.outputs)):
         for index, tensor in enumerate(group):
             size = f", {tensor.nbytes} bytes" if is_fixed(tensor) else ""
             given = frames.get(tensor.name) if kind == "input" else None
-            frame = "" if given is None else f"; {made(given, Image, tensor.name).text()}"
+            frame = "" if given is None else f"; {given}"
             lines.append(f" *   {kind} {index}  {comment(tensor.name)}: {comment(_shape(tensor))}{size}{frame}\n")
     return "".join(lines)
+
+
+def _frames(spec: LibrarySpec) -> dict[str, str]:
+    """Of each input that is a frame, or a plane of one, what it is."""
+    found = {}
+    for name, fields in (spec.options.get("inputs") or {}).items():
+        image = made(fields, Image, name)
+        planes = image.planes(name)
+        for plane in planes:
+            found[plane] = image.text() + ("" if len(planes) == 1 else f", plane {plane.rpartition('/')[2]}")
+    return found
 
 
 def _tensor_constants(upper: str, kind: str, index: int, tensor: TensorSpec) -> str:

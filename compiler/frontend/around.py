@@ -16,6 +16,7 @@ import onnx
 from onnx import AttributeProto, helper, numpy_helper
 
 from ...errors import HalotileError, ShapeError, UnsupportedError, did_you_mean
+from ..extents import UNTOLD, Extent
 from ..images import Image, Output, Plain, made
 from ..options import Shapes
 from .emitter import Emitter
@@ -51,12 +52,19 @@ def with_images(
         dims = _known(info, left)
         emit = Emitter(opset, name, taken)
         inner = emit.name("of the model")
-        result, shape = put_before(emit, image, name, dims, info.type.tensor_type.elem_type)
+        result, planes = put_before(emit, image, name, dims, info.type.tensor_type.elem_type)
         _rename(graph, name, inner)
         emit.nodes.append(helper.make_node("Identity", [result], [inner], name=inner))
         before += _all(emit)
-        _shapes_of_frame(left, name, dims, shape)
-        info.CopyFrom(frame_info(name, image, [None if _given(left, name, d) else d for d in shape]))
+        given = left.pop(name, None) is not None or image.is_open
+        infos = []
+        for plane, shape in planes.items():
+            if plane != name and plane in taken:
+                raise HalotileError(f"image input '{name}': the model has a tensor '{plane}' already; rename it")
+            if given and any(not isinstance(d, int) for d in shape):
+                left[plane] = tuple(UNTOLD if d is None else d for d in shape)
+            infos.append(frame_info(plane, image, [_bare(d) if given else d for d in shape]))
+        _replaced(graph.input, name, infos)
         told.append(f"input '{name}' is a {image.text()}")
     after: list[onnx.NodeProto] = []
     for name, fields in (outputs or {}).items():
@@ -124,7 +132,7 @@ def _named(values: Any, name: str, kind: str) -> onnx.ValueInfoProto:
             return info
     known = [v.name for v in values]
     listed = ", ".join(f"'{n}'" for n in known) or "none"
-    raise ShapeError(f"the model has no {kind} '{name}'{did_you_mean(name, known)}; its {kind}s are {listed}")
+    raise ShapeError(f"the model has no {kind} '{name}'; its {kind}s are {listed}{did_you_mean(name, known)}")
 
 
 def _known(info: onnx.ValueInfoProto, shapes: Mapping[str, Any]) -> list[Any]:
@@ -146,21 +154,22 @@ def _known(info: onnx.ValueInfoProto, shapes: Mapping[str, Any]) -> list[Any]:
     return [named.get(d, d) if isinstance(d, str) else d for d in dims]
 
 
-def _shapes_of_frame(shapes: dict[str, Any], name: str, dims: list[Any], shape: list[Any]) -> None:
-    """What ``shapes`` says of an input, of its frame; dimensions that have gone are no longer told of."""
-    if name in shapes:
-        del shapes[name]
-        if any(not isinstance(d, int) for d in shape):
-            shapes[name] = tuple("" if d is None else d for d in shape)
+def _bare(dim: Any) -> Any:
+    """The name alone of what is said of an open dimension."""
+    return Extent.parse(dim).name if isinstance(dim, str) else dim
+
+
+def _replaced(values: Any, name: str, found: list[onnx.ValueInfoProto]) -> None:
+    """``found`` in place of the one of that name."""
+    kept = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in values]
+    place = next(i for i, v in enumerate(kept) if v.name == name)
+    del values[:]
+    values.extend([*kept[:place], *found, *kept[place + 1 :]])
 
 
 def _dimensions(graph: onnx.GraphProto) -> set[str]:
     """The names of open dimensions of inputs."""
     return {d for i in run_time_inputs(graph) for d in declared_shape(i) or () if isinstance(d, str)}
-
-
-def _given(shapes: Mapping[str, Any], name: str, dim: Any) -> bool:
-    return name in shapes and not isinstance(dim, int)
 
 
 def _names(graph: onnx.GraphProto) -> Iterator[str]:

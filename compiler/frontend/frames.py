@@ -3,33 +3,28 @@
     frame (uint8 NHWC) -> Cast -> colour -> resize -> mean, scale -> layout -> Cast -> the model's input
 
 Resizing is a sum of taps along each axis: ``sum over k of Gather(x, index[k]) * weight[k]``, which every opset has and
-which kernels take apart like any other index. NV12 and YUYV are converted in whole numbers, with 20 bits of fraction,
-as OpenCV does it: with BT.601 and the limited range, which are all that it has, the result is OpenCV's to the bit.
+which kernels take apart like any other index. Indices and weights are numbers where the frame's size is one
+(resizing.py), and are computed at run time where it is open (open_frames.py). yuv.py has frames of brightness and
+colour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from ...errors import HalotileError, ShapeError
-from ..images import CHANNELS, Image
+from ...errors import HalotileError, ShapeError, UnsupportedError
+from ..images import CHANNELS, YUV, Image
 from .emitter import FLOAT, Emitter
+from .open_frames import OLDEST, Lengths, open_resized, open_sides, pad_around, weighted
+from .resizing import Dim, Side, sides_of, taps_of
+from .yuv import Pixels, planes_of
 
-SHIFT = 20  # bits of fraction of these
-# By matrix and range: luma, V in red, U and V in green, U in blue. The first are OpenCV's numbers; the others those of
-# Kr, Kb = 0.299, 0.114 (BT.601) and 0.2126, 0.0722 (BT.709), with 219 and 224 steps of luma and chroma or 255 of both.
-YUV = {
-    ("BT.601", "limited"): (1220542, 1673527, -409993, -852492, 2116026),
-    ("BT.601", "full"): (1048576, 1470104, -360853, -748826, 1858077),
-    ("BT.709", "limited"): (1220945, 1879825, -223607, -558796, 2215014),
-    ("BT.709", "full"): (1048576, 1651297, -196424, -490864, 1945738),
-}
 GREY = (0.299, 0.587, 0.114)  # of R, G and B
 INTEGERS: dict[int, tuple[int, int]] = {
     TensorProto.UINT8: (0, 255), TensorProto.INT8: (-128, 127), TensorProto.UINT16: (0, 65535),
@@ -38,44 +33,39 @@ FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProt
 
 MOST_TAPS = 4  # that a pixel of NV12 or YUYV is converted from, each by itself
 
-Dim = Any  # a number, or the text of an open dimension, or None
 
-
-@dataclass(frozen=True)
-class Side:
-    """How a side is resized: to ``inner``, of which ``begin`` to ``end`` stays, ``before`` and ``after`` around it."""
-
-    size: int
-    inner: int
-    begin: int
-    end: int
-    before: int
-    after: int
-
-
-def put_before(emit: Emitter, image: Image, frame: str, dims: Sequence[Dim], kind: int) -> tuple[str, list[Dim]]:
-    """Appends the operators to ``emit``; the name of their result and the frame's shape.
+def put_before(
+    emit: Emitter, image: Image, frame: str, dims: Sequence[Dim], kind: int
+) -> tuple[str, dict[str, list[Dim]]]:
+    """Appends the operators to ``emit``; the name of their result and the shapes of the frame's planes by name.
 
     ``dims`` and ``kind`` are shape and element type of the model's input. HalotileError for what can't be.
     """
     what = f"image input {emit.about!r}"
     layout, colour = _of_model(image, dims, what)
     batch, height, width = dims[0], *(dims[1:3] if layout == "NHWC" else dims[2:4])
-    have, sides = _sides(image, height, width, what)
+    have: Any
+    have, sides = (image.size, None) if image.is_open else sides_of(image, height, width, what)
     if kind not in FLOATS and kind not in INTEGERS:
         raise HalotileError(f"{what}: the model takes {TensorProto.DataType.Name(kind)} there, not numbers of an image")
-    if image.colour in ("NV12", "YUYV"):
-        x, shape, sides = _from_yuv(emit, image, frame, (batch, *have), sides, what)
+    if image.colour in YUV:
         now, axis = "BGR" if colour == "BGR" else "RGB", 1
+        planes = planes_of(image, frame, batch, have, what)
     else:
-        channels, axis = CHANNELS[image.colour], 1 if image.layout == "NCHW" else 3
-        shape = [batch, channels, *have] if axis == 1 else [batch, *have, channels]
-        x, now = (frame if image.dtype == "float32" else emit.cast(frame, FLOAT)), image.colour
+        now, axis = image.colour, 1 if image.layout == "NCHW" else 3
+        channels = CHANNELS[image.colour]
+        planes = {frame: [batch, channels, *have] if axis == 1 else [batch, *have, channels]}
+    if image.is_open:
+        x = _any_size(emit, image, planes, (height, width), axis, what)
+    elif image.colour in YUV:
+        x, sides = _from_yuv(emit, image, planes, (batch, *have), sides, what)
+    else:
+        x = frame if image.dtype == "float32" else emit.cast(frame, FLOAT)
     x = _colours(emit, x, now, colour, axis)
     if sides is not None:
         for i, side in enumerate(sides):
             x = _resized(emit, x, i, side, image, planes=axis == 1)
-        x = _padded(emit, x, [_left(side) if axis == 1 else side for side in sides], axis, image.pad)
+        x = _padded(emit, x, (sides[0], _left(sides[1])) if axis == 1 else sides, axis, image.pad)
     if colour != "grey" and now == "grey":
         x = emit.do("Concat", x, x, x, axis=axis)
     count = 1 if colour == "grey" else 3
@@ -89,7 +79,7 @@ def put_before(emit: Emitter, image: Image, frame: str, dims: Sequence[Dim], kin
         x = emit.do("Transpose", x, perm=[0, 3, 1, 2] if layout == "NCHW" else [0, 2, 3, 1])
     if kind in INTEGERS:
         x = emit.clip(emit.round(x), *INTEGERS[kind])
-    return x if kind == FLOAT else emit.cast(x, kind), shape
+    return x if kind == FLOAT else emit.cast(x, kind), planes
 
 
 def _of_model(image: Image, dims: Sequence[Dim], what: str) -> tuple[str, str]:
@@ -109,77 +99,14 @@ def _of_model(image: Image, dims: Sequence[Dim], what: str) -> tuple[str, str]:
     return layout, colour
 
 
-def _sides(
-    image: Image, height: Dim, width: Dim, what: str
-) -> tuple[tuple[Dim, Dim], tuple[Side, Side] | None]:
-    """The frame's height and width, and how it is resized; None where it is not."""
-    fixed = isinstance(height, int) and isinstance(width, int)
-    have = image.size or (height, width)
-    if image.resize in (None, "none"):
-        if image.size and (height, width) != image.size and fixed:
-            raise ShapeError(
-                f"{what}: the frame is {image.size[0]}x{image.size[1]} and the model takes {height}x{width}; "
-                "give resize=linear, letterbox, ..."
-            )
-        return have, None
-    if not fixed:
-        raise ShapeError(f"{what}: resizing to an open size {height}x{width} can't be done; fix it (--shape)")
-    if image.size is None or image.size == (height, width):
-        return have, None
-    h, w = image.size
-    if image.resize == "letterbox":
-        ratio = min(height / h, width / w)
-        inner = [min(max(1, round(n * ratio)), most) for n, most in ((h, height), (w, width))]
-    elif image.resize == "crop":
-        ratio = max(height / h, width / w)
-        inner = [max(round(n * ratio), least) for n, least in ((h, height), (w, width))]
-    else:
-        inner = [height, width]
-    first, second = (_side(n, i, wanted) for n, i, wanted in zip((h, w), inner, (height, width)))
-    return have, (first, second)
-
-
-def _side(size: int, inner: int, wanted: int) -> Side:
-    begin, before = max(inner - wanted, 0) // 2, max(wanted - inner, 0) // 2
-    return Side(size, inner, begin, begin + min(inner, wanted), before, wanted - min(inner, wanted) - before)
-
-
-def taps(side: Side, how: str) -> tuple[np.ndarray, np.ndarray]:
-    """index[k, o] and weight[k, o] of the pixels that make pixel ``o``, by the formulas of OpenCV's filters."""
-    step = side.size / side.inner
-    places = np.arange(side.begin, side.end, dtype=np.float64)
-    if how == "nearest":
-        index = np.floor((places + 0.5) * step)[None]
-        return np.clip(index, 0, side.size - 1).astype(np.int64), np.ones_like(index)
-    if how == "area" and step > 1:
-        low, high = places * step, np.minimum((places + 1) * step, side.size)
-        index = np.floor(low + 1e-9) + np.arange(int(np.ceil(step - 1e-9)) + 1)[:, None]
-        weight = np.clip(np.minimum(index + 1, high) - np.maximum(index, low), 0, None)
-        weight[weight < 1e-9] = 0
-        used = (weight > 0).any(axis=1)
-        return np.clip(index, 0, side.size - 1).astype(np.int64)[used], (weight / weight.sum(0))[used]
-    centre = (places + 0.5) * step - 0.5
-    left = np.floor(centre)
-    part = centre - left
-    index = np.clip(np.stack([left, left + 1]), 0, side.size - 1).astype(np.int64)
-    return (index, np.stack([1 - part, part])) if part.any() else (index[:1], np.ones([1, len(places)]))
-
-
-def _taps_of(side: Side, image: Image) -> tuple[np.ndarray, np.ndarray]:
-    """The taps of a side by the image's filter; one tap where it keeps its size."""
-    if side.size == side.inner:
-        return np.arange(side.begin, side.end)[None], np.ones([1, side.end - side.begin])
-    return taps(side, image.resize if image.resize in ("nearest", "area") else "linear")
-
-
 def _resized(emit: Emitter, x: str, which: int, side: Side, image: Image, planes: bool) -> str:
-    """The height (0) or width (1) resized. That of ``planes``, whose rows are vectors, gets its pads with that."""
+    """The height (0) or width (1) resized. Widths of ``planes``, whose rows are vectors, get their pads with that."""
     axis = which + (2 if planes else 1)
     if side.size == side.inner:
         return x if (side.begin, side.end) == (0, side.size) else emit.slice(x, axis, side.begin, side.end)
     terms = []
-    index, weight = _taps_of(side, image)
-    pads = planes and (side.before or side.after)
+    index, weight = taps_of(side, image)
+    pads = planes and which == 1 and (side.before or side.after)
     if pads:
         index, weight = _around(side, index, weight)
     for places, factor in zip(index, weight):
@@ -225,7 +152,7 @@ def _grey(emit: Emitter, x: str, axis: int, places: Sequence[int]) -> str:
 
 
 def _left(side: Side) -> Side:
-    """What is left of a side of planes after it has been resized: its pads are there where it has another size."""
+    """What is left of the width of planes after it has been resized: its pads are there where it has another size."""
     return side if side.size == side.inner else replace(side, before=0, after=0)
 
 
@@ -239,89 +166,77 @@ def _padded(emit: Emitter, x: str, sides: Sequence[Side], axis: int, value: floa
     return emit.pad(x, [0, 0, *before], [0, 0, *after], value)
 
 
-def _from_yuv(
-    emit: Emitter, image: Image, frame: str, lengths: Sequence[Dim], sides: tuple[Side, Side] | None, what: str
-) -> tuple[str, list[Dim], tuple[Side, Side] | None]:
-    """Whole numbers from 0 to 255 as floats, NCHW, in the model's order of channels; the frame's shape; and what is
-    left to do of the resizing.
+def _any_size(
+    emit: Emitter, image: Image, planes: Mapping[str, list[Dim]], wanted: Sequence[Dim], axis: int, what: str
+) -> str:
+    """Floats of the network's size from a frame of any; colours are still the frame's."""
+    if not all(isinstance(n, int) for n in wanted):
+        raise ShapeError(f"{what}: resizing to an open size {wanted[0]}x{wanted[1]} can't be done; fix it (--shape)")
+    if emit.opset < OLDEST:
+        raise UnsupportedError(f"{what}: frames of any size need opset {OLDEST} or later; the model has {emit.opset}")
+    if image.resize == "none":
+        raise ShapeError(f"{what}: frames of any size have to be resized; give resize=linear, letterbox, ...")
+    first, lengths = next(iter(planes)), Lengths(emit)
+    axes = (2, 3) if axis == 1 and image.colour not in YUV else (1, 2)
+    size = [lengths.of(first, a) for a in axes]
+    if image.colour in ("NV12", "NV21"):
+        size[0] = lengths.do("Div", lengths.do("Mul", size[0], 2), 3)
+    sides = open_sides(emit, image, size, wanted, (2, 3) if axis == 1 else (1, 2))
+    if image.colour not in YUV:
+        return pad_around(emit, open_resized(emit, first, sides, axes), sides, image.pad)
+    pixels, lines = Pixels(emit, image, planes, size[0]), []
+    for row, down in zip(sides[0].index, sides[0].weight):
+        terms = [
+            weighted(emit, [emit.cast(pixels.at(row, column), FLOAT)], across)
+            for column, across in zip(sides[1].index, sides[1].weight)
+        ]
+        lines.append(weighted(emit, terms, down))
+    return pad_around(emit, weighted(emit, lines, ""), sides, image.pad)
 
-    Where few taps make a pixel, each is read where it lies in the frame and converted there: no image of the frame's
-    size exists then. Else the frame is converted to bytes first.
+
+def _from_yuv(
+    emit: Emitter, image: Image, planes: Mapping[str, list[Dim]], lengths: Sequence[Dim],
+    sides: tuple[Side, Side] | None, what: str,
+) -> tuple[str, tuple[Side, Side] | None]:
+    """Whole numbers from 0 to 255 as floats, NCHW, in the model's order of channels; and what is left to do of the
+    resizing.
+
+    Where few taps make a pixel, and none makes two, each is read where it lies in the frame and converted there: no
+    image of the frame's size exists then. Else the frame is converted to bytes first, so that each pixel is converted
+    once.
     """
-    batch, height, width = lengths
+    _, height, width = lengths
     if not all(isinstance(n, int) for n in lengths):
         raise ShapeError(f"{what}: {image.colour} frames need a fixed size; fix it with size= and shapes (--shape)")
-    if width % 2 or (image.colour == "NV12" and height % 2):
-        raise ShapeError(f"{what}: {image.colour} frames have even sides, not {height}x{width}")
-    shape = [batch, height * 3 // 2, width, 1] if image.colour == "NV12" else [batch, height, width, 2]
+    pixels = Pixels(emit, image, planes)
     every = np.arange(height), np.arange(width)
     if sides is None:
-        return _converted(emit, image, frame, shape, *every), shape, None
-    rows, columns = (_taps_of(side, image) for side in sides)
-    if len(rows[0]) * len(columns[0]) > MOST_TAPS:
-        x = emit.cast(_converted(emit, image, frame, shape, *every), TensorProto.UINT8)
-        return emit.cast(x, FLOAT), shape, sides
-    rows, columns = (_around(side, *found) for side, found in zip(sides, (rows, columns)))
-    lines = []
-    for row, down in zip(*rows):
-        terms = [
-            _weighted(emit, _converted(emit, image, frame, shape, row, column), across, 3)
-            for column, across in zip(*columns)
-        ]
-        lines.append(_weighted(emit, _sum(emit, terms), down, 2))
-    outside = [1 - w.sum(0).reshape(_along(2 + i, w.shape[1])) for i, (_, w) in enumerate((rows, columns))]
-    for side, weight in zip(sides, outside):  # of which a letterbox has one: the other side fits
-        if side.before or side.after:
-            lines.append(emit.const(image.pad * np.round(weight)))
-    return _sum(emit, lines), shape, None
+        return emit.cast(pixels.at(*every), FLOAT), None
+    rows, columns = (taps_of(side, image) for side in sides)
+    taps, made = len(rows[0]) * len(columns[0]), rows[0].shape[1] * columns[0].shape[1]
+    if taps > 1 and (taps > MOST_TAPS or taps * made > height * width):
+        x = emit.cast(pixels.at(*every), TensorProto.UINT8)
+        return emit.cast(x, FLOAT), sides
+    columns = _around(sides[1], *columns)
+    parts = [[pixels.at(row, column) for column in columns[0]] for row in rows[0]]
+    down, across = rows[1], columns[1]
+    if (down == down[0, 0]).all() and (across == across[0, 0]).all():  # of whole numbers, the sum is one
+        total = emit.cast(_sum(emit, [_sum(emit, line) for line in parts]), FLOAT)
+        factor = down[0, 0] * across[0, 0]
+        total = total if factor == 1 else emit.do("Mul", total, emit.const(factor))
+    else:
+        terms = [[_weighted(emit, emit.cast(x, FLOAT), w, 3) for x, w in zip(line, across)] for line in parts]
+        lines = [_weighted(emit, _sum(emit, line), w, 2) for line, w in zip(terms, down)]
+        if sides[1].before or sides[1].after:
+            lines.append(emit.const(image.pad * np.round(1 - across.sum(0)).reshape(_along(3, across.shape[1]))))
+        total = _sum(emit, lines)
+    return _padded(emit, total, (sides[0], replace(sides[1], before=0, after=0)), 1, image.pad), None
 
 
 def _around(side: Side, index: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The same taps, and around them pixels of no weight: so that loops of vectors need not ask where they are."""
     wide = ((0, 0), (side.before, side.after))
     return np.pad(index, wide, mode="edge"), np.pad(weight, wide)
-
-
-def _converted(
-    emit: Emitter, image: Image, frame: str, shape: Sequence[int], rows: np.ndarray, columns: np.ndarray
-) -> str:
-    """The pixels of these rows and columns as floats, (batch, channels, rows, columns)."""
-    even = columns // 2 * 2
-    if image.colour == "NV12":
-        plane = emit.reshape(frame, [shape[0], 1, shape[1], shape[2]])
-        height = shape[1] * 2 // 3
-        y = _picked(emit, plane, rows, columns)
-        u, v = (_picked(emit, plane, height + rows // 2, even + i) for i in range(2))
-    else:
-        pairs = emit.reshape(frame, [shape[0], 1, shape[1], 2 * shape[2]])
-        y = _picked(emit, pairs, rows, 2 * columns)
-        u, v = (_picked(emit, pairs, rows, 2 * even + i) for i in (1, 3))
-    y, u, v = (emit.cast(x, TensorProto.INT32) for x in (y, u, v))
-    luma, red_v, green_u, green_v, blue_u = YUV[image.matrix, image.range]
-    dark = y
-    if image.range == "limited":
-        dark = emit.do("Sub", y, emit.const(16, np.int32))
-        dark = emit.do("Max", dark, emit.const(0, np.int32)) if emit.opset >= 12 else _not_negative(emit, dark)
-    order = slice(None, None, -1 if image.model_colour == "BGR" else 1)
-    chroma = []  # added up first: pixels that share it are alike up to there
-    for x, factors in ((u, (0, green_u, blue_u)), (v, (red_v, green_v, 0))):
-        colours = emit.const(np.reshape(factors[order], [1, 3, 1, 1]), np.int32)
-        chroma.append(emit.do("Mul", emit.do("Sub", x, emit.const(128, np.int32)), colours))
-    light = emit.do("Add", emit.do("Mul", dark, emit.const(luma, np.int32)), emit.const(1 << (SHIFT - 1), np.int32))
-    total = emit.do("Add", light, _sum(emit, chroma))
-    quotient = emit.do("Div", total, emit.const(1 << SHIFT, np.int32))
-    return emit.clip(emit.cast(quotient, FLOAT), 0, 255)
-
-
-def _picked(emit: Emitter, plane: str, rows: np.ndarray, columns: np.ndarray) -> str:
-    """Bytes of a plane (batch, 1, height, width) at these rows and columns."""
-    x = emit.do("Gather", plane, emit.const(rows, np.int64), axis=2)
-    return emit.do("Gather", x, emit.const(columns, np.int64), axis=3)
-
-
-def _not_negative(emit: Emitter, x: str) -> str:
-    """Before opset 12, which has no maximum of whole numbers."""
-    return emit.cast(emit.do("Relu", emit.cast(x, FLOAT)), TensorProto.INT32)
 
 
 def _per_channel(value: float | tuple[float, ...], count: int, axis: int, what: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
 import halotile
 import numpy as np
@@ -27,8 +28,9 @@ def _yuv(frame, height, width, colour):
     """OpenCV's conversion pixel by pixel, in Python's integers."""
     rgb = np.empty((len(frame), height, width, 3))
     for b, r, c in itertools.product(range(len(frame)), range(height), range(width)):
-        if colour == "NV12":
-            y, u, v = frame[b, r, c, 0], *frame[b, height + r // 2, c // 2 * 2 : c // 2 * 2 + 2, 0]
+        if colour != "YUYV":
+            pair = frame[b, height + r // 2, c // 2 * 2 : c // 2 * 2 + 2, 0]
+            y, u, v = frame[b, r, c, 0], *(pair[::-1] if colour == "NV21" else pair)
         else:
             y, u, v = frame[b, r, c, 0], frame[b, r, c // 2 * 2, 1], frame[b, r, c // 2 * 2 + 1, 1]
         y, u, v = max(int(y) - 16, 0) * 1220542 + (1 << 19), int(u) - 128, int(v) - 128
@@ -47,10 +49,14 @@ def _scaled(image, height, width, how):
         weight = np.zeros((size, have))
         for o in range(size):
             if how == "nearest":
-                weight[o, min(int((o + 0.5) * step), have - 1)] = 1
+                weight[o, int(Fraction(2 * o + 1, 2) * have / size)] = 1
             elif how == "area" and step > 1:
                 for i in range(have):
                     weight[o, i] = max(0.0, min(i + 1, (o + 1) * step) - max(i, o * step)) / step
+            elif how == "cubic":
+                centre = (o + 0.5) * step - 0.5
+                for i in range(int(np.floor(centre)) - 1, int(np.floor(centre)) + 3):
+                    weight[o, min(max(i, 0), have - 1)] += _keys(abs(centre - i))
             else:
                 centre = min(max((o + 0.5) * step - 0.5, 0), have - 1)
                 left = int(centre)
@@ -60,12 +66,19 @@ def _scaled(image, height, width, how):
     return image
 
 
-def _expected(frame, image, height, width, channels):
-    """What the model is given, NHWC."""
-    have = image.size or (height, width)
+def _keys(x, a=-0.75):
+    """The cubic convolution kernel, with the slope that OpenCV takes."""
+    if x <= 1:
+        return (a + 2) * x**3 - (a + 3) * x**2 + 1
+    return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0.0
+
+
+def _expected(frame, image, height, width, channels, have=None):
+    """What the model is given, NHWC. ``have``: the frame's size, where it is open."""
+    have = have or image.size or (height, width)
     x = frame if image.layout == "NHWC" else frame.transpose(0, 2, 3, 1)
     colour = image.colour
-    if colour in ("NV12", "YUYV"):
+    if colour in ("NV12", "NV21", "YUYV"):
         x, colour = _yuv(frame, *have, colour), "RGB"
     x = x.astype(np.float64)
     if colour.startswith("BGR"):
@@ -79,9 +92,9 @@ def _expected(frame, image, height, width, channels):
         x = x[..., ::-1]
     if image.resize in ("letterbox", "crop"):
         choose = min if image.resize == "letterbox" else max
-        ratio = choose(height / have[0], width / have[1])
+        ratio = choose(Fraction(height, have[0]), Fraction(width, have[1]))
         h, w = (max(1, round(n * ratio)) for n in have)
-        x = _scaled(x, h, w, "linear")
+        x = _scaled(x, h, w, image.filter or "linear")
         x = x[:, max(h - height, 0) // 2 :, max(w - width, 0) // 2 :][:, :height, :width]
         whole = np.full((len(x), height, width, x.shape[-1]), float(image.pad))
         top, left = (height - x.shape[1]) // 2, (width - x.shape[2]) // 2
@@ -112,6 +125,11 @@ CASES = [
     (halotile.Image("NV12", size=(24, 40), resize="area"), (1, 3, 5, 7)),
     (halotile.Image("YUYV", size=(7, 10), resize="crop", mean=(1, 2, 3)), (1, 5, 5, 3)),
     (halotile.Image("YUYV", size=(7, 10), resize="nearest"), (1, 1, 12, 5)),
+    (halotile.Image("NV21", size=(12, 26), resize="linear"), (1, 3, 6, 13)),
+    (halotile.Image("NV12", size=(12, 26), resize="letterbox", pad=9, scale=255), (2, 3, 13, 13)),
+    (halotile.Image("RGB", size=(19, 11), resize="cubic"), (1, 3, 7, 23)),
+    (halotile.Image("BGR", size=(9, 20), resize="letterbox", filter="cubic"), (1, 3, 13, 13)),
+    (halotile.Image("grey", size=(17, 9), resize="crop", filter="area"), (1, 1, 5, 5)),
 ]
 
 
@@ -132,6 +150,59 @@ def test_equals_numpy(image, shape):
     assert found.dtype == np.float32 and found.shape == wanted.shape
     assert np.abs(found - wanted).max() <= 1e-3
     assert model.verify().ok
+
+
+OPEN = [
+    (halotile.Image("RGB", size=("h", "w"), resize="letterbox", scale=255), (1, 3, 13, 17)),
+    (halotile.Image("BGR", layout="NCHW", size=("h:2..90", "w"), resize="cubic", mean=(1, 2, 3)), (2, 3, 7, 11)),
+    (halotile.Image("RGBA", size=("h", "w:2..200"), resize="crop"), (1, 9, 5, 3)),
+    (halotile.Image("grey", size=("h", "w"), resize="nearest"), (1, 1, 6, 11)),
+    (halotile.Image("grey", size=("h", 24), resize="letterbox", filter="nearest", pad=3), (1, 3, 8, 8)),
+    (halotile.Image("NV12", size=("h", "w"), resize="letterbox"), (1, 3, 12, 16)),
+    (halotile.Image("NV21", size=("h:4..80@8", "w"), resize="linear"), (1, 3, 5, 7)),
+    (halotile.Image("YUYV", size=("h", "w"), resize="linear"), (1, 3, 6, 8)),
+]
+SIZES = ((12, 24), (26, 24), (50, 24), (4, 6), (30, 40), (17, 24), (13, 34))
+
+
+@pytest.mark.parametrize("image, shape", OPEN, ids=[f"{i.colour}-{i.resize}-{s}" for i, s in OPEN])
+def test_frames_of_any_size(image, shape):
+    made = halotile.compile(_model(shape), inputs={"x": image}, cache=False, threads=1)
+    last = shape[1] not in (1, 3)
+    height, width, channels = shape[1:] if last else (*shape[2:], shape[1])
+    rng = np.random.default_rng(3)
+    for h, w in SIZES:
+        if image.size[1] == 24 and w != 24 or image.colour.startswith("NV") and h % 2:
+            continue
+        rows, channel = (h * 3 // 2, 1) if image.colour.startswith("NV") else (h, {"RGB": 3, "BGR": 3, "RGBA": 4,
+                                                                                  "grey": 1, "YUYV": 2}[image.colour])
+        frame = rng.integers(0, 256, (shape[0], rows, w, channel)).astype(np.uint8)
+        wanted = _expected(frame, halotile.Image(**{**vars(image), "layout": "NHWC"}), height, width, channels, (h, w))
+        found = made({"x": frame if image.layout == "NHWC" else frame.transpose(0, 3, 1, 2).copy()})["y"]
+        found = found if last else found.transpose(0, 2, 3, 1)
+        assert found.shape == wanted.shape and np.abs(found - wanted).max() <= 1e-3, (h, w)
+    assert made.verify().ok
+
+
+@pytest.mark.parametrize("size", [(12, 20), ("h", "w")], ids=["fixed", "open"])
+def test_two_planes_are_two_inputs(size):
+    image = halotile.Image("NV12_TWO_PLANES", size=size, resize="letterbox", scale=255)
+    made = halotile.compile(_model((2, 3, 13, 13)), inputs={"x": image}, cache=False, threads=1)
+    assert [i.name for i in made.inputs] == ["x/y", "x/uv"]
+    one = halotile.Image("NV12", size=(12, 20), resize="letterbox", scale=255)
+    frame = np.random.default_rng(5).integers(0, 256, (2, 18, 20, 1)).astype(np.uint8)
+    found = made({"x/y": frame[:, :12].copy(), "x/uv": frame[:, 12:].reshape(2, 6, 10, 2)})["y"]
+    wanted = _expected(frame, one, 13, 13, 3).transpose(0, 3, 1, 2)
+    assert np.abs(found - wanted).max() <= 1e-5 and made.verify().ok
+
+
+def test_a_letterbox_asks_no_pixel_where_it_lies():
+    """Rows around the frame have lines of their own, and the colours of a pixel share what they are computed from."""
+    image = {"colour": "NV12", "size": [72, 128], "resize": "letterbox", "scale": 255.0}
+    options = Options(resolve("x86-64-v3"), inputs={"x": image}, threads=1, cache=None, stop_after="schedule")
+    build = run_pipeline(_model((1, 3, 64, 64)), options)
+    (kernel,) = build.kernels
+    assert "3 ranges of rows" in kernel.notes and "3 along axis 1 side by side" in kernel.notes
 
 
 def test_a_model_of_bytes_rounds():
@@ -195,6 +266,8 @@ def test_shapes_are_those_of_the_model():
         ((1, 3, 8), {}, "3 dimensions"),
         ((1, 3, 8, 8), {"mean": (1, 2)}, "mean has 2 numbers"),
         ((1, 3, 8, 8), {"model_colour": "grey"}, "not grey"),
+        (("n", 3, "h", "w"), {"size": ("a", "b"), "resize": "linear"}, "open size hxw"),
+        ((1, 3, 8, 8), {"size": ("a", "b"), "resize": "none"}, "have to be resized"),
     ],
 )
 def test_refusals(shape, image, words):
@@ -205,8 +278,9 @@ def test_refusals(shape, image, words):
 
 def test_wrong_words():
     for fields in (
-        {"colour": "rgb"}, {"size": (0, 4)}, {"scale": 0}, {"resize": "cubic"}, {"pad": "x"}, {"mean": float("nan")},
-        {"colour": "NV12", "layout": "NCHW"},
+        {"colour": "rgb"}, {"size": (0, 4)}, {"scale": 0}, {"resize": "lanczos"}, {"pad": "x"}, {"mean": float("nan")},
+        {"colour": "NV12", "layout": "NCHW"}, {"filter": "cubic"}, {"size": ("h", "w"), "resize": "area"},
+        {"size": "hw"}, {"size": ("..9", "w")}, {"size": ("h:9..3", "w")},
     ):  # fmt: skip
         with pytest.raises(HalotileError):
             halotile.Image(**fields)
