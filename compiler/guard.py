@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from ..errors import HalotileError, InternalError, OutputError
+from ..errors import HalotileError, InternalError, OutputError, did_you_mean
 from .needs import missing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -25,6 +25,7 @@ def guarded(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        _check_words(function.__qualname__, signature, kwargs)
         given = signature.bind(*args, **kwargs)  # a wrong call is a TypeError, as of any function
         try:
             return function(*given.args, **given.kwargs)
@@ -37,6 +38,16 @@ def guarded(function: Function) -> Function:
             raise told or InternalError(f"internal error: {type(error).__name__}: {first_line(error)}") from error
 
     return call  # type: ignore[return-value]
+
+
+def _check_words(name: str, signature: inspect.Signature, given: Iterable[str]) -> None:
+    """Raises a TypeError that knows what a misspelt argument may have been."""
+    known = signature.parameters
+    if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        return
+    for word in given:
+        if word not in known:
+            raise TypeError(f"{name}() got an unexpected keyword argument {word!r}{did_you_mean(word, known)}")
 
 
 def carried(function: Callable[..., Any] | None) -> Callable[..., Any] | None:

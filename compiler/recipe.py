@@ -52,6 +52,8 @@ def model_digest(source: Any) -> tuple[str | None, str]:
         path = Path(source)
         return os.fsencode(path.name).decode(errors="replace"), digest(path)
     given = isinstance(source, (bytes, bytearray, memoryview))
+    if not given and not hasattr(source, "SerializeToString"):
+        raise ModelError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
     data = source if given else source.SerializeToString(deterministic=True)
     return None, hashlib.sha256(data).hexdigest()
 

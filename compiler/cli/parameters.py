@@ -292,7 +292,9 @@ def check_model_path(path: str) -> Path:
     if not file.exists():
         raise ModelError(f"model file '{path}' does not exist")
     if file.is_dir():
-        raise ModelError(f"model file '{path}' is a folder")
+        built = (file / "manifest.json").is_file()
+        hint = "; it is what a build made, for run, verify and bench: give the ONNX file" if built else ""
+        raise ModelError(f"model file '{path}' is a folder{hint}")
     try:
         file.open("rb").close()
     except OSError as error:

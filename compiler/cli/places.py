@@ -21,7 +21,8 @@ def check_library_path(path: str) -> Path:
             if not folder.is_dir()
             else "has no manifest.json"
         )
-        raise OutputError(f"{path} is not a Halotile library: it {what}")
+        build = f"; build it first: halotile build {path}" if folder.suffix == ".onnx" and folder.is_file() else ""
+        raise OutputError(f"{path} is not a Halotile library: it {what}{build}")
     return folder
 
 

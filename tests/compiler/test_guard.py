@@ -60,5 +60,7 @@ def test_the_errors_of_the_caller_are_the_callers() -> None:
     assert raised.value is error
     with pytest.raises(TypeError, match="unexpected keyword"):
         halotile.compile(tiny(), colour="red")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^compile\(\) got .* 'optimise'; did you mean 'optimize'\?$"):
+        halotile.compile(tiny(), optimise="memory")  # type: ignore[call-arg]
     with pytest.raises(KeyboardInterrupt):
         halotile.compile(tiny(), progress=raises(KeyboardInterrupt()))

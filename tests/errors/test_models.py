@@ -33,6 +33,13 @@ def test_a_device_is_not_read(halotile) -> None:
 def test_folder_instead_of_a_file(halotile, tmp_path) -> None:
     (tmp_path / "m.onnx").mkdir()
     halotile("build", "m.onnx").refused("E100", "is a folder")
+    (tmp_path / "m.onnx" / "manifest.json").write_text("{}")
+    halotile("inspect", "m.onnx").refused("E100", "is what a build made", "give the ONNX file")
+
+
+def test_a_model_where_a_library_belongs(halotile, tmp_path) -> None:
+    save(tmp_path, tiny())
+    halotile("run", "m.onnx").refused("E600", "is not a folder", "build it first: halotile build m.onnx")
 
 
 def test_empty_file(halotile, tmp_path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from halotile.compiler.api import compile as compile_model
 from halotile.compiler.frontend import import_model, registry
 from halotile.errors import HalotileError, ModelError, ShapeError, UnsupportedError
 from halotile.schedules.operators.reference import compile_reference
@@ -42,6 +43,12 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def test_folder(tmp_path: Path) -> None:
     one_line(ModelError, tmp_path, "is a folder")
+
+
+def test_no_model_at_all() -> None:
+    for nothing in (3, None, object()):
+        with pytest.raises(ModelError, match="a model is a path, bytes or an onnx.ModelProto, not "):
+            compile_model(nothing)  # type: ignore[arg-type]
 
 
 def test_truncated(tmp_path: Path) -> None:
