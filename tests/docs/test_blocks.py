@@ -1,5 +1,6 @@
 """Every block of code on the pages of quick starts, guides and how it works runs as it stands, in order, page by page:
-``python`` and ``sh`` here, ``c`` and ``c++`` through the commands below them. ``text`` is for what needs a board."""
+``python`` and ``sh`` here, ``c``, ``c++`` and ``js`` through the commands below them. ``text`` is for what needs a
+board."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ import pytest
 from board_tools import needs_zig
 from halotile.compiler.api import compile as compile_model
 from halotile.compiler.cli import main
+from node_tools import needs_node
 from onnx import TensorProto, helper, numpy_helper
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -98,7 +100,7 @@ def test_blocks_run(page: Path, models: Path, tmp_path: Path, monkeypatch: pytes
     shutil.copytree(models, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     found = blocks(page)
-    if any("raspberry-pi" in body for kind, body in found if kind == "sh"):
+    if any("raspberry-pi" in body or "wasm32" in body for kind, body in found if kind == "sh"):
         needs_zig()
     names: dict[str, Any] = {}
     for kind, body in found:
@@ -106,10 +108,14 @@ def test_blocks_run(page: Path, models: Path, tmp_path: Path, monkeypatch: pytes
             exec(compile(body, str(page), "exec"), names)
         elif kind in ("c", "c++"):
             Path("main.c" if kind == "c" else "main.cpp").write_text(body)
+        elif kind in ("js", "html"):
+            Path("worker.mjs" if kind == "js" else "index.html").write_text(body)
         elif kind == "sh" and "raspberrypi.local" not in body:  # that runs in tests/boards/test_readme.py
             for line in body.splitlines():
                 if line.startswith("c++ ") and shutil.which("c++") is None:
                     pytest.skip("NOT RUN: no C++ compiler")
+                if line.startswith("node "):
+                    needs_node()
                 command(line)
         else:
             assert kind in ("sh", "text", "toml", "dockerfile"), f"{page.name}: a block of {kind} would not be run"
