@@ -39,6 +39,10 @@ PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux_2_17
 ENGINES = ("onnxruntime", "mnn", "mnn-float16")
 _CONVERTER = Peer("mnn-convert", "worker.py", ("MNN==3.6.1", "numpy>=1.26"))
 _RUN = Path(__file__).parent / "peer_run.py"
+PARTS = {"cortex-a53": 0xD03, "cortex-a55": 0xD05, "cortex-a72": 0xD08, "cortex-a76": 0xD0B, "neoverse-n1": 0xD0C,
+         "neoverse-v1": 0xD40}  # fmt: skip
+FLAGS = "fp asimd evtstrm crc32 cpuid"
+NEWER = "aes pmull sha1 sha2 atomics fphp asimdhp asimdrdm lrcpc dcpop asimddp"  # of cores with float16
 HALF = 1e-2  # of the largest output, of engines that compute in float16
 
 
@@ -61,6 +65,22 @@ class Root:
             root._download()
             (root.folder / "complete").touch()
         return root
+
+    def describe(self, target: Target) -> None:
+        """Puts a description of the target's cores where programs in the root look for it: ONNX Runtime can't start
+        from one of this machine."""
+        flags = f"{FLAGS} {NEWER}" if target.has_halves else FLAGS
+        core = (
+            f"BogoMIPS\t: 100.00\nFeatures\t: {flags}\n"
+            "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x0\n"
+            f"CPU part\t: {PARTS.get(target.cpu, 0xD0B):#x}\nCPU revision\t: 1\n\n"
+        )
+        processors, system = self.folder / "proc", self.folder / "sys/devices/system/cpu"
+        for place in (processors, system):
+            place.mkdir(parents=True, exist_ok=True)
+        (processors / "cpuinfo").write_text("".join(f"processor\t: {i}\n{core}" for i in range(target.cores)))
+        for name in ("possible", "present", "online"):
+            (system / name).write_text(f"0-{target.cores - 1}\n")
 
     def _download(self) -> None:
         """Packages by apt, with lists of its own for arm64, so that nothing of this system changes; wheels by pip."""
@@ -106,6 +126,7 @@ def run_peer(
     """What one run of ``engine`` takes, and where its outputs are others than ONNX Runtime's here, or nothing."""
     path = folder / "model.onnx"
     onnx.save(model, path)
+    root.describe(target)
     outputs = [o.name for o in model.graph.output]
     spec = {
         "inputs": [{"name": n, "dtype": str(v.dtype), "shape": list(v.shape)} for n, v in feeds.items()],

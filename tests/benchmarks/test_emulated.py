@@ -17,6 +17,7 @@ from board_tools import needs_zig
 from halotile.benchmarks.cases import conv_case
 from halotile.benchmarks.emulation import counts as c
 from halotile.benchmarks.emulation import cycles, qemu
+from halotile.benchmarks.emulation.peers import Root
 from halotile.benchmarks.emulation.predict import CLOCKS, Work, predict
 from halotile.benchmarks.executed import executions
 from halotile.benchmarks.machine_code import NAME, disassembly, functions, object_of, tools
@@ -141,6 +142,15 @@ def test_a_missing_emulator_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(ToolchainError, match="apt-get install qemu-user"):
         qemu.Emulator(tmp_path)
+
+
+def test_peers_are_told_of_the_board_and_not_of_this_machine(tmp_path: Path) -> None:
+    for name, part, halves in (("raspberry-pi-4", "0xd08", False), ("raspberry-pi-5", "0xd0b", True)):
+        Root(tmp_path).describe(resolve(name))
+        text = (tmp_path / "proc" / "cpuinfo").read_text()
+        assert text.count("processor") == 4 and text.count(f"CPU part\t: {part}\n") == 4
+        assert ("asimdhp" in text) == halves
+        assert (tmp_path / "sys/devices/system/cpu/possible").read_text() == "0-3\n"
 
 
 def test_tables_have_a_line_for_each_row() -> None:
