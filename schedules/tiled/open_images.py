@@ -19,14 +19,13 @@ from tvm import tirx
 from ..conv import builds_conv
 from ..emit.builder import KernelBuilder
 from ..emit.open_sizes import sizes_of
-from ..words.dims import is_open, to_index
-from ..words.group import Box, Kernel, Request, Scratch
-from ..words.sizes import surely, usual
+from ..words.dims import is_open, maximum, minimum, to_index
+from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
+from ..words.sizes import product, surely, usual
 from ..words.tvm_types import Expr
 from .box_support import box_alignment, box_refusal
-from .kernel import TiledKernel, box_target
+from .kernel import TiledKernel, aligned, box_target
 from .open_boxes import box_kernels
-from .operands import part_operands
 from .window_ops import build_margins
 
 
@@ -42,12 +41,12 @@ def builds_open_images(request: Request) -> bool:
 def build_open_images(request: Request) -> TiledKernel:
     """The kernel of a group that :func:`builds_open_images`."""
     group, workers = request.group, request.workers
-    kernels = list(_kernels(request, workers))
+    kernels = list(box_kernels(_boxed(request, workers), lambda least: not _needs(request, least)))
+    needs = [_needs(request, kernel.least) for kernel in kernels]
     margins = tuple(v for v in group.outputs if request.layout(v).margins)
     before = build_margins(group, request, margins) if margins else None
     parts = tuple(kernels if before is None else [*kernels, before])
-    operands, offsets, end = part_operands(parts)
-    room = max(end, 64)
+    operands, offsets, room = _operands(request, parts, needs)
     scratch = Scratch(room * workers)
     operands.append(scratch)
     shape, units = group.outputs[0].shape, box_alignment(group)
@@ -62,7 +61,7 @@ def build_open_images(request: Request) -> TiledKernel:
                 own: Any = pointers.get(operand)
                 at: Any = 0
                 if own is None:
-                    own, at = pointers[scratch], worker * room + offsets[operand]
+                    own, at = pointers[scratch], worker * to_index(room) + to_index(offsets[operand])
                 arguments.append(tirx.address_of(own[at]))
             sizes = sizes_of(parts[number].function)
             k.add(tirx.Evaluate(tirx.call_extern("int32", names[number], *arguments, *numbers, *sizes)))
@@ -70,7 +69,7 @@ def build_open_images(request: Request) -> TiledKernel:
         if before is not None:
             call(len(kernels), [], tirx.IntImm("int32", 0))
         rows, columns = (to_index(d) for d in shape[2:])
-        cases = _cases(kernels, shape[2:])
+        cases = _cases(needs)
         with _bands(k, (rows, columns), units[0], _least(kernels, cases, units[0]), workers) as (own, worker):
             for number, case in enumerate(cases):
                 with nullcontext() if case is None else k.when(case):
@@ -91,23 +90,28 @@ def build_open_images(request: Request) -> TiledKernel:
     )
 
 
-def _kernels(request: Request, workers: int) -> Iterator[Kernel]:
-    """Kernels of boxes, each for images that are too small for those before it."""
+def _boxed(request: Request, workers: int) -> Request:
+    """The request for boxes as a core's band of the image that the build plans for."""
     height, width = (max(1, usual(d)) for d in request.group.outputs[0].shape[2:])
     units = box_alignment(request.group)
     rows = max(units[0], -(-height // workers) // units[0] * units[0])
     box = Box(rows, max(units[1], width // units[1] * units[1]), frozenset(), True, units)
-    boxed = replace(request, target=box_target(request.target), box=box, choice=None)
-    return box_kernels(boxed, lambda least: _holds(request.group.outputs[0].shape[2:], least) is None)
+    return replace(request, target=box_target(request.target), box=box, choice=None)
 
 
-def _cases(kernels: list[Kernel], size: tuple[Any, Any]) -> list[Any]:
+def _needs(request: Request, least: tuple[int, int]) -> list[tuple[Any, int]]:
+    """(dim, number) for rows and columns that an image must have at least, of those that not every image has."""
+    pairs = zip(request.group.outputs[0].shape[2:], least)
+    return [(dim, number) for dim, number in pairs if not surely(lambda: dim >= number)]  # noqa: B023
+
+
+def _cases(needs: list[list[tuple[Any, int]]]) -> list[Any]:
     """When each of the kernels is called, up to the first that computes all images that are left: the image is large
     enough for it, and not for those before it. None for one that computes all."""
     cases: list[Any] = []
     smaller: list[Any] = []  # than what the kernels before need
-    for kernel in kernels:
-        inside = _holds(size, kernel.least)
+    for own in needs:
+        inside = tirx.all(*(to_index(dim) >= number for dim, number in own)) if own else None
         conditions = [*smaller, *([] if inside is None else [inside])]
         cases.append(tirx.all(*conditions) if conditions else None)
         if inside is None:
@@ -146,7 +150,30 @@ def _bands(k: Any, size: tuple[Any, Any], unit: int, least: Any, workers: int) -
         yield band(first, end), w
 
 
-def _holds(size: tuple[Any, Any], least: tuple[int, int]) -> Any:
-    """Whether images are at least as large as ``least``; None if all are."""
-    open_ = [to_index(d) >= n for d, n in zip(size, least) if not surely(lambda: d >= n)]  # noqa: B023
-    return tirx.all(*open_) if open_ else None
+def _operands(
+    request: Request, parts: tuple[Kernel, ...], needs: list[list[tuple[Any, int]]]
+) -> tuple[list[Value | Packed | Scratch], dict[Any, Any], Any]:
+    """What the parts point to, but for their scratch; where that lies in a worker's, and how large a worker's is: of
+    kernels whose scratch follows from the size, none where they are not called."""
+    operands: list[Value | Packed | Scratch] = []
+    offsets: dict[Any, Any] = {}
+    room: Any = 64
+    columns = request.group.outputs[0].shape[3]
+    for number, part in enumerate(parts):
+        at: Any = 0
+        own = [o for o in part.operands if isinstance(o, Scratch)]
+        sizes = [o.bytes for o in own] if part.fitted is None else part.fitted(_highest(request, part), columns)
+        for operand, size in zip(own, sizes, strict=True):
+            offsets[operand] = at
+            at = aligned(at + size)
+        operands += [o for o in part.operands if not isinstance(o, Scratch) and o not in operands]
+        if part.fitted is not None:
+            at = product([at, *(minimum(1, dim // least) for dim, least in needs[number])])
+        room = maximum(room, at)
+    return operands, offsets, room
+
+
+def _highest(request: Request, kernel: Kernel) -> Any:
+    """Rows of the highest band of an image: with fewer bands than cores, each is lower than twice the lowest."""
+    rows = request.group.outputs[0].shape[2]
+    return maximum(-(-rows // request.workers), minimum(rows, 2 * kernel.least[0] - 1))

@@ -166,7 +166,8 @@ class Kernel:
     and (value, 0 or 1) for the base row or column of a windowed value. ``least`` is the smallest box that an open
     kernel computes. ``decision`` is what its family chose, if there was a choice. ``takes``: outputs, each with the
     input whose memory it may take over: no element is written that is read afterwards. ``counts`` are the open numbers
-    of elements of what it holds beside in memory, where it calls other kernels.
+    of elements of what it holds beside in memory, where it calls other kernels. ``fitted`` gives the bytes that each of
+    its Scratch takes in an open box of so many rows and columns, where that is not what they may take at most.
     """
 
     function: Any
@@ -182,6 +183,7 @@ class Kernel:
     decision: Decision | None = None
     takes: Mapping[Value, Value] = field(default_factory=dict)
     counts: tuple[Any, ...] = ()
+    fitted: Callable[[Any, Any], list[Any]] | None = None
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from tvm import tirx
 
 from ...instructions.opaque_numbers import fence
+from ...words.dims import is_open, minimum
 from ...words.group import Kernel, Request, Scratch
 from ...words.tvm_types import Buffer, Expr
 from ..facts import ConvFacts
@@ -60,9 +61,11 @@ def build_winograd(
     """The kernel of a convolution by ``plan``; ``made`` makes the emitter, by default :class:`Winograd`."""
     lanes = request.layout(request.group.outputs[0]).block
     conv = ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request))
-    (made or Winograd)(conv, plan).emit()
+    emitter = (made or Winograd)(conv, plan, alone=True)
+    emitter.emit()
     tile = Tile(*plan.transform.tile, plan.vectors)
-    return finish(conv.ctx, f"{plan} C{lanes}", facts.flops, [tile], facts.plane.dilation)
+    kernel = finish(conv.ctx, f"{plan} C{lanes}", facts.flops, [tile], facts.plane.dilation)
+    return replace(kernel, fitted=emitter.fitted) if emitter.fits else kernel
 
 
 def workers_of(request: Request, facts: ConvFacts, plan: Plan) -> int:
@@ -94,9 +97,11 @@ class Winograd:
     conv: ConvKernel
     plan: Plan
     shared: dict[str, Any] = field(default_factory=dict)
+    alone: bool = False  # the kernel is nothing else
 
     def __post_init__(self) -> None:
         self.products = self._products()
+        self.sizes = (self.products.data_elements, self.plan.transform.products * self.products.product_plane)
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.lanes, self.t = self.conv.lanes, self.plan.transform
         self.images = self.facts.data.shape[0] * math.prod(self.facts.out_spatial[:-2])
@@ -111,6 +116,25 @@ class Winograd:
         """Cores that share the tasks; each has scratch of its own."""
         return workers_of(self.conv.request, self.facts, self.plan)
 
+    @property
+    def fits(self) -> bool:
+        """True for images of any size whose strips lie in the plan: their memory follows from the size."""
+        request = self.conv.request
+        whole = self.alone and request.box is not None and request.box.open and not request.box.windowed
+        large = any(size * 4 > STACK_BYTES for size in self.sizes)
+        return whole and large and is_open(request.group.outputs[0].shape) and type(self.products) is RegisterTiles
+
+    def fitted(self, rows: Any, columns: Any) -> list[Any]:
+        """Bytes of V and M, of those that lie in the plan, for the tiles that an image has."""
+        made, step = self.products, self.plan.rows
+        tiles = self.images
+        for extent, d, m in zip((rows, columns), self.dilation, self.t.tile):
+            tiles = tiles * (-(-extent // (m * d)) * d)
+        padded = minimum(made.padded, -(-tiles // step) * step)
+        tile = (made.block_elements, self.plan.vectors * self.lanes)
+        found = ((most, self.t.products * (each * padded + self.lanes)) for most, each in zip(self.sizes, tile))
+        return [4 * elements for most, elements in found if most * 4 > STACK_BYTES]
+
     def emit(self) -> None:
         k, plan = self.k, self.plan
         self.products.give()
@@ -119,6 +143,9 @@ class Winograd:
         strips: Any = plan.strips
         if self.conv.is_open:
             strips = tirx.floordiv(total + (plan.strip - 1), plan.strip)
+        if self.fits:
+            filled = tirx.floordiv(total + (plan.rows - 1), plan.rows) * plan.rows
+            self.products.lay_out(k.hold(tirx.min(filled, self.products.padded), "padded"))
         ahead = Ahead(self.conv, plan, self._origin, total)
         workers, tasks = self.workers, strips * plan.groups
         self.ctx.fill_pending()
@@ -144,8 +171,8 @@ class Winograd:
         count: Expr = plan.strip
         if self.conv.is_open or total % plan.strip:
             count = self.conv.bind(tirx.min(total - first, plan.strip), plan.strip + 1)
-        data = self._scratch("data", made.data_elements, worker, made.dtype)
-        products = self._scratch("products", self.t.products * made.product_plane, worker)
+        data = self._scratch("data", self.sizes[0], worker, made.dtype)
+        products = self._scratch("products", self.sizes[1], worker)
         self._transform(data, first, count)
         made.fill(data, count)
         with k.loop(plan.chunks_per_group, name="chunk") as within:

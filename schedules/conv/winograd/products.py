@@ -59,8 +59,8 @@ class Products:
         self.blocks_in = self.blocks * plan.planes
         self.padded = plan.row_tiles * plan.rows
         # an extra vector between planes: at a power of two apart, all of them would fall into one set of the cache
-        self.data_plane = self.block_elements * self.padded + self.lanes
-        self.product_plane = self.padded * plan.vectors * self.lanes + self.lanes
+        self.data_plane: Any = self.block_elements * self.padded + self.lanes
+        self.product_plane: Any = self.padded * plan.vectors * self.lanes + self.lanes
 
     @property
     def block_elements(self) -> int:
@@ -71,6 +71,11 @@ class Products:
     def data_elements(self) -> int:
         """Elements of V of one strip."""
         return self.t.products * self.data_plane
+
+    def lay_out(self, padded: Any) -> None:
+        """Makes V and M those of ``padded`` tiles, a number known at run time, in memory for the most there may be."""
+        self.data_plane = self.k.hold(self.block_elements * padded + self.lanes, "plane")
+        self.product_plane = self.k.hold(padded * (self.plan.vectors * self.lanes) + self.lanes, "plane")
 
     def begin(self) -> None:
         """Emits what comes before a core's tasks."""

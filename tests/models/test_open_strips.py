@@ -1,0 +1,55 @@
+"""Winograd's strips in open images: as much memory as the image has tiles, and the right numbers around every limit."""
+
+from __future__ import annotations
+
+import halotile
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from ..support.open_models import Drawing, feeds
+
+NAMED = "x86-64-v3"
+CHANNELS = 64
+CLOSE = 3e-5
+
+
+def layers() -> onnx.ModelProto:
+    g = Drawing(8)
+    x = g("Relu", g.conv(g.input("x", "n", CHANNELS, "h", "w"), CHANNELS, CHANNELS, 3))
+    g.output(g.conv(x, CHANNELS, CHANNELS, 3), 4)
+    return g.model()
+
+
+def scratch(library: halotile.Model, **sizes: int) -> int:
+    """Bytes of the arena beyond what the same image takes of it without Winograd's algorithm."""
+    return library.arena_bytes(2, {"n": 1, **sizes})
+
+
+@pytest.fixture(scope="module")
+def both():
+    proto = layers()
+    typical = {"n": 1, "h": 96, "w": 96}
+    built = halotile.compile(proto, NAMED, typical=typical, threads=2)
+    plain = halotile.compile(proto, NAMED, typical=typical, threads=2, winograd=False)
+    return proto, built, plain
+
+
+def test_the_memory_is_that_of_the_tiles(both) -> None:
+    _, built, plain = both
+    assert any("open images: winograd" in kernel["schedule"] for kernel in built.report["kernels"])
+    beside = [scratch(built, h=s, w=s) - scratch(plain, h=s, w=s) for s in (8, 12, 96, 192)]
+    assert 0 < beside[0] < beside[2] / 2 and beside[0] <= beside[1] < beside[2]
+    assert scratch(built, h=3, w=200) == scratch(plain, h=3, w=200)  # no tile fits: other kernels run
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_numbers_around_tiles_and_strips(both, threads: int) -> None:
+    proto, built, _ = both
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    shapes = [(1, 3, 9), (1, 4, 4), (2, 5, 4), (1, 8, 7), (1, 13, 17), (3, 9, 9), (1, 24, 24), (1, 33, 47), (2, 4, 61)]
+    for n, h, w in shapes:
+        given = feeds(proto, {"n": n, "h": h, "w": w})
+        (wanted,), (got,) = session.run(None, given), built(given, threads=threads).values()
+        assert np.abs(got - wanted).max() <= CLOSE * np.abs(wanted).max(), (n, h, w)
