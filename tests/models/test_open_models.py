@@ -11,7 +11,7 @@ from halotile.targets.resolve import resolve
 from ..support.open_models import MODELS, OpenModel, feeds
 
 NAMED = "x86-64-v3"
-LARGE = 512 << 10  # bytes of a second level that Winograd's strips take more than 64 KiB of
+LARGE = 512 << 10  # bytes of a second level that strips take more than 64 KiB of
 CLOSE = 3e-5  # of the largest number of an output: sums in other orders, and Winograd's
 
 
@@ -61,7 +61,7 @@ def test_the_arena_is_that_of_a_fixed_build(built, target):
     fixed = halotile.compile(proto, target, shapes=shapes, threads=1, tile="off")
     own, most = library.arena_bytes(1, shape=sizes), 1.02 * fixed.arena_bytes(1) + (64 << 10)
     if own > most and target == "native" and resolve(target).l2_bytes > LARGE:
-        pytest.xfail(f"Winograd's strips in a large cache are as large at every size: {own} bytes, {most:.0f} wanted")
+        pytest.xfail(f"strips of the matrix unit are as large at every size: {own} bytes, {most:.0f} wanted")
     assert own <= most
 
 
