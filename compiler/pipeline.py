@@ -326,12 +326,14 @@ def _request(build: Build, group: Any, room: int | None = None, whole: bool = Tr
 
 
 def plan(build: Build) -> None:
+    from ..passes.memory.open_offsets import other_sizes
     from ..passes.memory.plan import plan_memory
 
     placed = {*build.graph.inputs, *build.graph.outputs}
     budgeted = build.options.memory_budget is not None and bool(_open(build))
     with at_sizes({s.name: s.most for s in _open(build)} if budgeted else TYPICAL.get()):  # where a budget must hold
-        build.memory = plan_memory(build.kernels, build.layouts, build.places, placed)
+        also = () if budgeted else other_sizes(_open(build))
+        build.memory = plan_memory(build.kernels, build.layouts, build.places, placed, also=also)
     if budgeted:
         build.notes["plan"] = [_budget_note(build)]
     budget, needed = build.options.memory_budget, build.memory.planned_bytes

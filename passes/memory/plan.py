@@ -15,7 +15,7 @@ from ...schedules.words.dims import is_dim, is_open, maximum
 from ...schedules.words.group import Kernel, Scratch, Scratchpad, Value, dtype_bytes
 from ...schedules.words.layout import Layout
 from ...schedules.words.sizes import usual, value_of
-from .open_offsets import Slot, below, in_order
+from .open_offsets import Slot, below, best_below, in_order, offsets_of
 from .placement import Life, place
 from .places import Places, places_of
 
@@ -62,12 +62,14 @@ def plan_memory(
     places: Places | Mapping[Value, Value],
     placed: set[Value],
     enough: float = 0,
+    also: Sequence[Mapping[str, int]] = (),
 ) -> MemoryPlan:
     """The offsets of everything that ``kernels`` touch, in their order, but for constants and the values in ``placed``
     (inputs and outputs), which lie elsewhere.
 
     ``places`` says which values are views or slices of others; ``enough``: bytes from which on no better places are
-    searched for (:func:`.placement.place`).
+    searched for (:func:`.placement.place`); ``also``: sizes of the symbols that decide where those that are planned
+    for leave a choice.
     """
     places = places_of(places)
     root = places.root
@@ -102,6 +104,11 @@ def plan_memory(
     lives = [Life(max(ALIGNMENT, aligned(usual(sizes[v]))), first[v], last[v]) for v in leaders]
     starts, total = place(lives, enough)
     open_ = is_open(sizes.values())
+    under: tuple[tuple[int, ...], ...] = ()
+    if open_:
+        others = [[life._replace(bytes=_at(sizes[v], at)) for v, life in zip(leaders, lives)] for at in also]
+        under = best_below(lives, starts, others) if others else below(lives, starts)
+        starts = offsets_of(under, lives)[0] if others else starts
     offsets: dict[Value | Scratch, Any] = dict(zip(leaders, map(Slot, range(len(leaders))) if open_ else starts))
     names = [v.name if isinstance(v, Value) else "scratch" for v in leaders]
     buffers = [Buffer(name, *life, start) for name, life, start in zip(names, lives, starts)]
@@ -116,7 +123,12 @@ def plan_memory(
     if not open_:
         return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs), counts=counts)
     own = tuple(sizes[v] for v in leaders)
-    return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs), own, counts, below(lives, starts))
+    return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs), own, counts, under)
+
+
+def _at(size: Any, symbols: Mapping[str, int]) -> int:
+    """Bytes of a buffer where the symbols have these values, in whole lines."""
+    return max(1, -(-(value_of(size, symbols) if is_dim(size) else size) // ALIGNMENT)) * ALIGNMENT
 
 
 def _values(kernels: Sequence[Kernel]) -> dict[Value, None]:

@@ -203,7 +203,7 @@ def replaced(
 
 def joined(plan: TilePlan | OpenTilePlan) -> Group:
     """The group that stands for the members of ``plan``."""
-    members = plan.members
+    members = plan.groups if isinstance(plan, OpenTilePlan) else plan.members
     name = f"tiles_{members[0].name.split('_')[0]}_{members[-1].name.split('_')[0]}"
     nodes = tuple(n for g in members for n in g.nodes)
     return Group(name, nodes, plan.inputs, plan.outputs, None, plan.notes)

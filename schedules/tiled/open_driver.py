@@ -61,6 +61,8 @@ class Driver:
     computes: Sequence[Sequence[tuple[int, Kernel]]]
     fills: Mapping[Value, int] = field(default_factory=dict)
     shifts: Mapping[Value, int] = field(default_factory=dict)
+    apart: Mapping[Any, Any] = field(default_factory=dict)  # an image's part of a value -> bytes to the next one's
+    image: Any = None
     k: Any = None
     pointers: dict[Any, Any] = field(default_factory=dict)
     producer: dict[Value, int] = field(default_factory=dict)
@@ -78,13 +80,21 @@ class Driver:
         blocks = k.bind(tirx.floordiv(width + (plan.columns - 1), plan.columns), "b") if plan.columns else _index(1)
         row_units = k.bind(tirx.floordiv(height + (unit - 1), unit), "u")
         column_units = k.bind(tirx.floordiv(width + (step - 1), step), "u")
-        bands = k.bind(tirx.Select(blocks >= workers, _index(plan.bands), _index(plan.most_bands)), "m")
-        tasks = k.bind(blocks * bands, "n")
-        with k.loop(workers, "parallel" if workers > 1 else "serial", "w") as w:
-            first = tirx.floordiv(w * tasks, workers)
+        images = _index(1 if plan.images is None else to_index(plan.images.batch))
+        enough = blocks * images >= workers if plan.images is not None else blocks >= workers
+        bands = k.bind(tirx.Select(enough, _index(plan.bands), _index(plan.most_bands)), "m")
+        each = k.bind(blocks * bands, "n")
+        tasks = each if plan.images is None else k.bind(each * images, "n")
+        fewer = is_dim(plan.used)
+        used = k.bind(tirx.min(tirx.max(tasks, 1), workers), "u") if fewer else _index(workers)
+        with k.loop(workers, "parallel" if workers > 1 else "serial", "w") as w, _where(k, [w < used] * fewer):
+            first = tirx.floordiv(w * tasks, used)
             state = _State(k, len(plan.members))
-            with k.loop(tirx.floordiv((w + 1) * tasks, workers) - first, name="t") as t:
+            with k.loop(tirx.floordiv((w + 1) * tasks, used) - first, name="t") as t:
                 task = k.hold(first + t)
+                if plan.images is not None:
+                    self.image = k.hold(tirx.floordiv(task, each))
+                    task = k.hold(tirx.floormod(task, each))
                 band, block = tirx.floordiv(task, blocks), tirx.floormod(task, blocks)
                 rows = [k.hold(tirx.min(_cut(band + i, row_units, bands, unit), height)) for i in (0, 1)]
                 columns = [k.hold(tirx.min(_cut(block + i, column_units, blocks, step), width)) for i in (0, 1)]
@@ -265,8 +275,10 @@ class Driver:
         arguments = []
         part, scratch = self.parts[number], self.pointers[self.operands[-1]]
         for operand in part.operands:
-            if operand in self.pointers:
-                arguments.append(tirx.address_of(self.pointers[operand][0]))
+            own = self.plan.of(operand) if isinstance(operand, Value) else operand
+            if own in self.pointers:
+                at = 0 if operand not in self.apart else tirx.Cast("int64", self.image) * _wide(self.apart[operand])
+                arguments.append(tirx.address_of(self.pointers[own][at]))
                 continue
             at = _wide(self.offsets[operand])
             if self.plan.sharing == 1 or isinstance(operand, Scratch):

@@ -19,12 +19,13 @@ from tvm import tirx
 from ..conv import builds_conv
 from ..emit.builder import KernelBuilder
 from ..emit.open_sizes import sizes_of
+from ..words.alignment import aligned
 from ..words.dims import is_open, maximum, minimum, to_index
 from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
 from ..words.sizes import product, surely, usual
 from ..words.tvm_types import Expr
 from .box_support import box_alignment, box_refusal
-from .kernel import TiledKernel, aligned, box_target
+from .kernel import TiledKernel, box_target
 from .open_boxes import box_kernels
 from .window_ops import build_margins
 

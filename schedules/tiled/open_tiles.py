@@ -16,7 +16,8 @@ from typing import Any
 
 from ..words.alignment import aligned
 from ..words.dims import maximum
-from ..words.group import Box, Kernel, Request, Scratch, Value
+from ..words.group import Box, Kernel, Request, Scratch, Value, dtype_bytes
+from ..words.layout import Layout
 from ..words.open_tile_plan import OpenTilePlan
 from .box_support import box_alignment
 from .kernel import TiledKernel, box_target
@@ -35,7 +36,7 @@ def build_open_tiled(plan: OpenTilePlan, whole: Request) -> TiledKernel:
 def open_requests(plan: OpenTilePlan, whole: Request) -> list[Request]:
     """What asks for the kernel of each member's boxes."""
     target = box_target(whole.target)
-    inner = {**whole.layouts, **{v: w.layout for v, w in plan.windows.items()}}
+    inner = {**whole.layouts, **_parts(plan, whole), **{v: w.layout for v, w in plan.windows.items()}}
     weights = sum(v.bytes for m in plan.members for v in m.inputs if v.constant is not None)
     limits = replace(whole.limits, crowded=weights > target.l2_bytes // 2, room=plan.room)
     found = []
@@ -48,6 +49,12 @@ def open_requests(plan: OpenTilePlan, whole: Request) -> list[Request]:
             replace(whole, group=member, layouts=inner, target=target, limits=limits, box=box, choice=None)
         )
     return found
+
+
+def _parts(plan: OpenTilePlan, whole: Request) -> dict[Value, Layout]:
+    """How the part lies that one image has of what lies whole."""
+    values = {} if plan.images is None else plan.images.values
+    return {v: replace(whole.layout(of), shape=v.shape) for v, of in values.items()}
 
 
 @dataclass
@@ -75,20 +82,23 @@ class _Builder:
                     build = build_part_shift if plan.sharing > 1 else build_shift
                     self.shifts[value] = self._part(build(value, layout))
         before = []
-        for request in requests:
-            values = tuple(v for v in request.group.outputs if v not in plan.windows)
-            if any(request.layout(v).margins for v in values):
-                whole = replace(request, box=None)
-                before.append(self._part(build_margins(request.group, whole, values)))
+        for request, group in zip(requests, plan.groups):
+            values = tuple(plan.of(v) for v in request.group.outputs if v not in plan.windows)
+            if any(self.whole.layout(v).margins for v in values):
+                whole = replace(request, group=group, layouts=self.whole.layouts, box=None)
+                before.append(self._part(build_margins(group, whole, values)))
         start = aligned(plan.task_bytes)
-        operands, offsets, end = part_operands(self.parts, start, plan.windows)
+        named, offsets, end = part_operands(self.parts, start, plan.windows)
+        operands = list(dict.fromkeys(plan.of(o) if isinstance(o, Value) else o for o in named))
         room = maximum(end - start if plan.sharing > 1 else end, 64)  # where cores share steps, of what each has alone
-        scratch = Scratch(room * plan.workers if plan.sharing == 1 else start + room * plan.sharing)
+        scratch = Scratch(room * plan.used if plan.sharing == 1 else start + room * plan.sharing)
         operands.append(scratch)
+        parts = _parts(plan, self.whole)
+        apart = {v: layout.elements * dtype_bytes(layout.held(v.dtype)) for v, layout in parts.items()}
 
         def driver(names: tuple[str, ...]) -> Any:
             found = Driver(plan, self.parts, names, operands, offsets, room, computes)
-            found.fills, found.shifts = self.fills, self.shifts
+            found.fills, found.shifts, found.apart = self.fills, self.shifts, apart
             return found.function(before)
 
         workspace: Any = 0
@@ -115,6 +125,8 @@ class _Builder:
         columns = "all columns" if plan.columns is None else f"{plan.columns} columns"
         text = f"open tiles, {len(plan.members)} members, {plan.rows} rows by {columns}, {plan.bands} bands"
         text += f", {len(plan.windows)} rings, {len(self.parts)} parts"
+        if plan.images is not None:
+            text += ", image by image"
         if plan.sharing > 1:
             text += f", {plan.sharing} cores share each step"
         return f"{text}, work x {plan.extra_work:.2f}"

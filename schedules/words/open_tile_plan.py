@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .dims import minimum
 from .group import Group, Value
 from .tile_plan import MemberPlan, Window
 
@@ -54,6 +55,16 @@ class Link:
 
 
 @dataclass(frozen=True, eq=False)
+class Images:
+    """A ``batch`` whose images take turns: members of the plan compute one. ``groups`` are those of the program, and
+    ``values`` has, for what an image has a part of, the value of the program."""
+
+    batch: Any
+    groups: tuple[Group, ...]
+    values: Mapping[Value, Value]
+
+
+@dataclass(frozen=True, eq=False)
 class OpenTilePlan(MemberPlan):
     """How one tile group is computed at every size.
 
@@ -62,7 +73,8 @@ class OpenTilePlan(MemberPlan):
     tiles are computed at a time, each with windows of its own. Each band begins with ``warm`` stripes in which the last
     member computes nothing, so that windows fill at their usual pace. ``whole`` members but for the last have no
     windows: others read what they make as well, and there is one band. ``sharing`` cores compute each step together, by
-    rows or columns, with one set of windows; 1: each worker has tiles of its own.
+    rows or columns, with one set of windows; 1: each worker has tiles of its own. ``images``: those of a batch take
+    turns; None: there is one, or all are computed at once.
     Member m computes multiples of ``units[m]`` rows, but at the end, and begins and ends at multiples of
     ``alignments[m]``. ``windows``: value -> its window, of as many rows as any stripe of any size needs; ``task_bytes``
     of them together, which may be open. ``expected``: rows and columns that each member computes at a time, mostly.
@@ -83,14 +95,31 @@ class OpenTilePlan(MemberPlan):
     whole: frozenset[int] = frozenset()
     sharing: int = 1
     room: int | None = None
+    images: Images | None = None
     extra_work: float = 1.0  # at the sizes that were planned for
     notes: tuple[str, ...] = ()
     modes: Mapping[Value, str] = field(default_factory=dict)
 
     @property
     def most_bands(self) -> int:
-        """The bands of an image of fewer blocks than there are workers."""
-        return max(self.bands, self.workers)
+        """The bands where there are fewer blocks than workers."""
+        return self.bands if self.columns is None else max(self.bands, self.workers)
+
+    @property
+    def used(self) -> Any:
+        """The most workers that have tiles, which may be open: each needs windows of its own."""
+        if self.images is None or self.columns is not None or self.sharing > 1:
+            return self.workers
+        return minimum(self.workers, self.images.batch * self.bands)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups of the program that the members compute."""
+        return self.members if self.images is None else self.images.groups
+
+    def of(self, value: Value) -> Value:
+        """The value of the program of which ``value`` is one image's part, where images take turns."""
+        return value if self.images is None else self.images.values.get(value, value)
 
     @property
     def column_step(self) -> int:
@@ -107,3 +136,14 @@ class OpenTilePlan(MemberPlan):
         if member in self.whole:
             return False
         return not (len(own) == 1 and own[0].rows.is_same and self.units[member] == self.units[own[0].reader])
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """Values that the members write whole, to memory."""
+        return tuple(self.of(v) for g in self.members for v in g.outputs if v not in self.windows)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """Values that the members read and others make."""
+        made = {v for g in self.members for v in g.outputs}
+        return tuple(dict.fromkeys(self.of(v) for g in self.members for v in g.inputs if v not in made))

@@ -40,7 +40,7 @@ def test_the_memory_is_that_of_the_tiles(both) -> None:
     _, built, plain = both
     assert any("open images: winograd" in kernel["schedule"] for kernel in built.report["kernels"])
     beside = [arena(built, h=s, w=s) - arena(plain, h=s, w=s) for s in (8, 12, 96, 192)]
-    assert 0 < beside[0] < beside[2] / 2 and beside[0] <= beside[1] < beside[2]
+    assert 0 < beside[0] < 0.6 * beside[2] and beside[0] <= beside[1] <= beside[2]
     assert arena(built, h=3, w=200) == arena(plain, h=3, w=200)  # no tile fits: other kernels run
 
 

@@ -1,13 +1,14 @@
 """How far the members of a tile group reach, as straight lines that hold at every size.
 
 The lines are read off the exact regions at two sizes, in the middle of large images: a line encloses what is needed at
-a whole period of positions, and must be the same at both sizes. What reads at other places when the image grows
+a whole period of positions, and must be the same at both sizes. Where only the batch is open, an image has one size,
+and a line encloses what is needed at all of its positions. What reads at other places when the image grows
 (a crop from the middle, resizing by no whole factor, a mirror at the edge) has no such line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -16,13 +17,15 @@ from ....schedules.words.dims import is_dim
 from ....schedules.words.group import Group, Node, Value
 from ....schedules.words.open_tile_plan import Line
 from ....schedules.words.sizes import SYMBOLS, symbol_atoms
+from ....schedules.words.tile_plan import Span
 from ..plan.form import Untileable
 from ..plan.needs import group_needs_of
 from .twin import Twins
 
 PROBES = 24  # positions: a multiple of the periods of strides and factors up to 4, 6, 8 and 12
 LARGE = 4096  # rows of an image in whose middle nothing is near an edge
-LEAST = 3 * PROBES  # positions of an output that can be probed
+LEAST = 3 * PROBES  # positions of an output that has such a middle
+PERIODS = (1, 2, 3, 4, 6, 8, 12, PROBES)  # positions after which smaller images may read alike
 SLOPES = 64  # the largest factor that a line may have
 
 
@@ -60,30 +63,55 @@ class Lines:
 
 def _line(twins: Twins, group: Group, value: Value, axis: int) -> tuple[Line, bool]:
     twin, read = twins.group(group), twins.value(value)
-    sizes = twin.outputs[0].shape
-    if sizes[axis] < LEAST or read.shape[axis] < LEAST:
+    size, beyond = twin.outputs[0].shape[axis], read.shape[axis]
+    if size >= LEAST and beyond >= LEAST:
+        first = (size - 2 * PROBES) // 2
+        spans, outside = _spans(twin, read, axis, range(first, first + 2 * PROBES + 1))
+        slope = Fraction(spans[PROBES][1][0] - spans[0][1][0], PROBES)
+        return _enclosing(slope, spans, spans, group, value), outside
+    if is_dim(group.outputs[0].shape[axis]) or is_dim(value.shape[axis]):
         what = "rows" if axis == 2 else "columns"
         raise Untileable(f"{group.name}: images have too few {what} for tiles")
-    first = (sizes[axis] - 2 * PROBES) // 2
-    spans = []
-    outside = False
+    spans, outside = _spans(twin, read, axis, range(size))  # of the one size that there is
+    inner = [(at, span) for at, span in spans if span[0] > 0 and span[1] < beyond]
+    for period in sorted(PERIODS, reverse=True):
+        if period < len(inner):
+            slope = Fraction(inner[period][1][0] - inner[0][1][0], period)
+            try:
+                return _enclosing(slope, spans, inner, group, value), outside
+            except Untileable:
+                continue
+    raise Untileable(f"{group.name} reads {value.name} in no straight line")
+
+
+def _spans(twin: Group, read: Value, axis: int, positions: range) -> tuple[list[tuple[int, Span]], bool]:
+    """What a group needs of a value for each of its positions along ``axis``, and whether beyond the edges."""
+    sizes = twin.outputs[0].shape
+    spans, outside = [], False
     box = [(0, sizes[2]), (0, sizes[3])]
-    for at in range(first, first + 2 * PROBES + 1):
+    for at in positions:
         box[axis - 2] = (at, at + 1)
         need = group_needs_of(twin, read, box[0], box[1])
         if need is None:
-            raise Untileable(f"{group.name} reads nothing of {value.name} at some places")
+            raise Untileable(f"{twin.name} reads nothing of {read.name} at some places")
         outside = outside or need.outside is not None
         spans.append((at, need.rows if axis == 2 else need.columns))
-    slope = Fraction(spans[PROBES][1][0] - spans[0][1][0], PROBES)
+    return spans, outside
+
+
+def _enclosing(
+    slope: Fraction, spans: Sequence[tuple[int, Span]], close: Sequence[tuple[int, Span]], group: Group, value: Value
+) -> Line:
+    """The line of ``slope`` around ``spans``, no further from those of ``close`` than a step of it. Raises
+    Untileable."""
     p, d = slope.numerator, slope.denominator
     if not 0 < max(p, d) <= SLOPES or p <= 0:
         raise Untileable(f"{group.name} reads {value.name} in no straight line")
     before = min(d * low - p * at + d - 1 for at, (low, _) in spans)
     line = Line(p, d, before, max(d * end - p * at for at, (_, end) in spans))
-    if any(line.start(at) + d < low or line.end(at + 1) - d > end for at, (low, end) in spans):
+    if any(line.start(at) + d < low or line.end(at + 1) - d > end for at, (low, end) in close):
         raise Untileable(f"{group.name} reads {value.name} in no straight line")
-    return line, outside
+    return line
 
 
 def _moving(node: Node) -> str | None:

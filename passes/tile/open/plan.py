@@ -23,7 +23,7 @@ from ....schedules.words.alignment import ALIGNMENT, aligned
 from ....schedules.words.dims import floor_div, is_dim, maximum
 from ....schedules.words.group import Group, Value, dtype_bytes
 from ....schedules.words.layout import Layout
-from ....schedules.words.open_tile_plan import Link, OpenTilePlan
+from ....schedules.words.open_tile_plan import Images, Link, OpenTilePlan
 from ....schedules.words.sizes import symbol_atoms, symbols_of, usual, value_of
 from ....schedules.words.tile_plan import Window
 from ...memory.open_offsets import below
@@ -67,9 +67,11 @@ def plan_open(
     leaving: frozenset[Value],
     lines: Lines,
     work: Sequence[float],
+    images: Images | None = None,
 ) -> OpenTilePlan:
     """The plan of ``groups``, of which the last one drives. ``leaving`` are values that others read as well; ``work``
-    is what a position of each group takes. Raises Untileable with the reason."""
+    is what a position of each group takes; ``images``: what the groups are one image's of. Raises Untileable with the
+    reason."""
     links = _links(groups, lines)
     whole = frozenset(i for i, g in enumerate(groups[:-1]) if any(v in leaving for v in g.outputs))
     if whole and (tiles.columns is not None or tiles.bands > 1):
@@ -90,7 +92,7 @@ def plan_open(
     wide = _bounds(links, tuple(step for _, step in alignments), late, lambda link: link.columns)
     held = _held(links, high, rows, alignments)
     warm = max((math.ceil((b.high - b.first) / (b.scale * rows)) for b in high[:-1]), default=0)
-    workers = min(tiles.cores, tiles.bands) if columns is None else tiles.cores
+    workers = min(tiles.cores, tiles.bands) if columns is None and images is None else tiles.cores
     if tiles.sharing > 1:
         workers = 1
     widths = _widths(groups, links, wide, columns, alignments)
@@ -98,7 +100,7 @@ def plan_open(
     return OpenTilePlan(
         tuple(groups), links, rows, columns, tiles.bands, workers, warm, tuple(units), alignments, windows, total,
         _expected(groups, high, wide, rows, columns, tiles), whole, tiles.sharing, tiles.room,
-        _extra(groups, work, high, wide, columns, tiles.bands), modes={v: RING for v in windows},
+        images, _extra(groups, work, high, wide, columns, tiles.bands), modes={v: RING for v in windows},
     )  # fmt: skip
 
 

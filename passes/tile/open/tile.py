@@ -7,15 +7,16 @@ is that of the open kernels, at those sizes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ....errors import HalotileError, ShapeError
 from ....schedules.tiled.box_support import any_box_opens, box_refusal
+from ....schedules.words.dims import is_open
 from ....schedules.words.group import Group, Request, Value
 from ....schedules.words.layout import Layout
-from ....schedules.words.open_tile_plan import OpenTilePlan
+from ....schedules.words.open_tile_plan import Images, OpenTilePlan
 from ....schedules.words.policy import Policy
 from ....schedules.words.refusal import Refusal
 from ....schedules.words.sizes import TYPICAL, at_sizes, usual
@@ -32,6 +33,7 @@ from ..search.search import Rooms
 from ..tile import Arena, Build, Size, TileResult, replaced
 from ..user_request import checked_shape, forced_run, wished
 from .lines import Lines
+from .one_image import OneImage
 from .plan import Tiles, plan_open
 from .twin import Twins
 
@@ -63,22 +65,26 @@ class OpenTile:
     ) -> TileResult:
         """``groups`` with those tiled that a budget or a wish needs; arguments as those of Tile. Raises HalotileError
         if it can't be met."""
-        if self.memory_budget is None and self.tile in ("auto", "off") and self.optimize == "speed":
+        one = OneImage.of(groups)
+        speed = self.memory_budget is None and self.optimize == "speed" and self.tile in ("auto", "off")
+        if speed and (self.tile == "off" or not any(map(_in_turns(one), groups))):
             return TileResult(tuple(groups), notes=("every group is computed whole: dimensions are open",))
         sizes = largest(self.most) if self.memory_budget is not None else dict(TYPICAL.get())
         threads = self.policy.threads or target.cores
-        source = Source(Twins(sizes), layouts, places, target, self.policy, threads)
+        if one is not None and speed:
+            sizes |= one.sizes  # what is fast for one image is for each
+        source = Source(Twins(sizes), layouts, places, target, self.policy, threads, one=one, turns=speed)
         program = source.program(groups, placed)
         arena = OpenArena(placed, threads, build, size, self.memory_budget, source=source)
         if not isinstance(self.tile, str):
             return self._checked(replaced(groups, [_wished(source, program, self.tile, threads)]), arena)
         if self.tile == "off":
             return self._checked(TileResult(tuple(groups), {}, ("every group is computed whole",)), arena)
-        model = Model(program, target, threads, self.policy, self.closing, tight=True)
+        model = Model(program, target, threads, self.policy, self.closing, tight=not speed)
         model.planner, model.refuses, model.allows = source.plan, source.refuses, source.allows
         gone = {source.twins.value(v): source.known(g) for v, g in (vanished or {}).items()}
         try:
-            variants = [model, *with_concatenations(model, gone, self.memory_budget, False)]
+            variants = [model, *with_concatenations(model, gone, self.memory_budget, speed)]
             decision = decide(variants, self.optimize, self.memory_budget, arena)
         except HalotileError as error:
             raise HalotileError(f"{error}, at its largest shape, {sizes_text(sizes)}") from None
@@ -106,6 +112,16 @@ class OpenTile:
                 f"the largest shape, {sizes_text(arena.source.twins.sizes)}"
             )
         return replace(result, kernels=arena.kernels_of(result))
+
+
+def _in_turns(one: OneImage | None) -> Callable[[Group], bool]:
+    """Tells of groups whether they make a batch of images whose size is known, which can take turns."""
+
+    def takes(group: Group) -> bool:
+        images = all(len(v.shape) == 4 and not is_open(v.shape[1:]) for v in group.outputs)
+        return one is not None and images and all(map(one.is_parted, group.outputs))
+
+    return takes
 
 
 def largest(most: Bounds) -> dict[str, int]:
@@ -160,6 +176,9 @@ class Source:
     opened: dict[Group, Group] = field(default_factory=dict)  # twin -> the group that it is one of
     refusals: dict[Group, str | None] = field(default_factory=dict)  # by twin
 
+    one: OneImage | None = None  # where images of a batch may take turns
+    turns: bool = False  # only images of one size that do are members
+
     def __post_init__(self) -> None:
         self.lines = Lines.of()
 
@@ -191,7 +210,11 @@ class Source:
         """Why a group can't be a member of a tile group of open size, or None."""
         if any(len(v.shape) != 4 for v in group.outputs) or len({v.shape[2:] for v in group.outputs}) != 1:
             return "its outputs are not images of one size"
+        if self.turns and (self.one is None or not _in_turns(self.one)(group)):
+            return "images of any size are computed whole where no bytes need be saved"
         try:
+            if self.turns and self.one is not None and not self.one.holds(group, self.layouts, self.lines):
+                return "images of its batch do not take turns"
             why = box_refusal(group, self.layouts)
             if why is None and not any_box_opens(Request(group, self.layouts, self.target, self.policy)):
                 why = "its results lie in rows, not in blocks of channels, of which no kernel takes boxes of any size"
@@ -240,7 +263,16 @@ class Source:
         quanta = {back[t]: number for t, number in (tiles.quanta or {}).items() if t in back}
         work = [work_per_element(w) for w in run]
         members = [self.opened[w] for w in run]
-        return plan_open(members, self.layouts, replace(tiles, quanta=quanta), leaving, self.lines, work)
+        one = self.one
+        if one is None or not all(one.holds(g, self.layouts, self.lines) for g in members):
+            return plan_open(members, self.layouts, replace(tiles, quanta=quanta), leaving, self.lines, work)
+        values = dict.fromkeys(v for g in members for v in (*g.inputs, *g.outputs))
+        images = Images(one.batch, tuple(members), {one.value(v): v for v in values if one.is_parted(v)})
+        layouts = {**self.layouts, **one.layouts({v: self.layouts[v] for v in values if v in self.layouts})}
+        quanta = {one.value(v): number for v, number in quanta.items()}
+        singles = list(map(one.group, members))
+        left = frozenset(map(one.value, leaving))
+        return plan_open(singles, layouts, replace(tiles, quanta=quanta), left, self.lines, work, images)
 
 
 def _wished(source: Source, program: Program, wish: Mapping[str, Any], cores: int) -> tuple[int, int, OpenTilePlan]:

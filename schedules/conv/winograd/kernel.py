@@ -61,7 +61,7 @@ def build_winograd(
     """The kernel of a convolution by ``plan``; ``made`` makes the emitter, by default :class:`Winograd`."""
     lanes = request.layout(request.group.outputs[0]).block
     conv = ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request))
-    emitter = (made or Winograd)(conv, plan, alone=True)
+    emitter = Winograd(conv, plan, alone=True) if made is None else made(conv, plan)
     emitter.emit()
     tile = Tile(*plan.transform.tile, plan.vectors)
     kernel = finish(conv.ctx, f"{plan} C{lanes}", facts.flops, [tile], facts.plane.dilation)
