@@ -156,7 +156,8 @@ def fuse(build: Build) -> None:
     graph = build_graph(build.module)
     build.target = with_residence(build.options.target, graph)
     if build.details.get("halves", {}).get("in_float16"):
-        build.target = replace(build.target, in_halves=True)
+        growth = build.details["halves"]["growth"]
+        build.target = replace(build.target, in_halves=True, half_growth=growth)
     fusion = Fuse(build.options.fuse, build.target, build.options.policy, _joins_rows(build)).apply(graph)
     build.graph, fusion, build.views = own_outputs(graph, fusion)
     build.groups = fusion.groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache
+from math import inf
 from typing import Any
 
 from . import llvm
@@ -31,7 +32,8 @@ class Target:
 
     ``weights_stay`` is about the model at hand, not the machine: False where its weights are more than the last-level
     cache keeps from one run to the next. ``in_halves`` is about the build: kernels compute in float16 what may be
-    (``precision``). The pipeline says so to what chooses kernels.
+    (``precision``), by transforms that multiply rounding errors by no more than ``half_growth``. The pipeline says so
+    to what chooses kernels.
     """
 
     id: str
@@ -59,6 +61,7 @@ class Target:
     fitted: Fitted = field(default_factory=usual)
     weights_stay: bool = True
     in_halves: bool = False
+    half_growth: float = inf
     native: bool = field(default=False, compare=False)
     source: str = field(default="", compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)

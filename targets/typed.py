@@ -13,7 +13,7 @@ from .fitted import checked_constants
 from .target import Target
 
 LARGEST = (1 << 63) - 1
-UNTOLD = ("native", "source", "notes", "weights_stay", "in_halves")  # no facts about the machine
+UNTOLD = ("native", "source", "notes", "weights_stay", "in_halves", "half_growth")  # no facts about the machine
 _LIMITS = {"vector_registers": (8, 64), "fma_ports": (1, 16), "fma_latency": (1, 100), "far_bytes": (1, 1 << 20),
            "l1_bytes": (1 << 10, 1 << 40), "l2_bytes": (1 << 10, 1 << 40), "l3_bytes": (0, 1 << 40), "cores": (1, 1024),
            "scratchpad_bytes": (0, 1 << 40), "bandwidth": (0, LARGEST), "hertz": (0, LARGEST),

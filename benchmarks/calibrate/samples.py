@@ -67,7 +67,8 @@ class Network:
 
     def model(self, target: Target) -> HeldModel:
         own = self.build.target
-        seen = replace(target, weights_stay=own.weights_stay, in_halves=own.in_halves, cores=1)
+        seen = replace(target, weights_stay=own.weights_stay, cores=1)
+        seen = replace(seen, in_halves=own.in_halves, half_growth=own.half_growth)
         if seen not in self.models:
             if len(self.models) > 8:
                 self.models.clear()

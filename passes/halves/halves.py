@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from ..simplify.graph import CONST, INPUT, Node
 from ..simplify.rule import Builder
 from ..sweep import opened
 from .pays import slower
+from .spread import most_growth
 
 HALF, WIDE = "float16", "float32"
 END = 65504.0  # of the range
@@ -75,7 +76,9 @@ class Halves:
         work = _Work(graph, self.largest or {}, self.policy)
         order = graph.order()
         able = [n for n in order if is_product(n) and work.why_not(n, True) is None]
-        if why := slower(able, target, self.policy, self.policy.layers is not None):
+        chosen = self.policy.layers is not None  # by what layers without transforms round
+        target = replace(target, half_growth=0.0 if chosen else most_growth(order, graph.outputs, able))
+        if why := slower(able, target, self.policy, chosen):
             return Result(module, False, (f"all layers stay in float32: {why}",))
         for node in order:
             work.visit(node)
@@ -84,7 +87,7 @@ class Halves:
         work.close()
         count, of = work.done["products"], work.done["products"] + work.done["left"]
         notes = (f"{count} of {of} products are computed in float16", *work.notes)
-        details = {"in_float16": count, "products": of, "left": dict(work.left)}
+        details = {"in_float16": count, "products": of, "left": dict(work.left), "growth": target.half_growth}
         return Result(replace_main(module, write(graph, function)), True, notes, details)
 
 

@@ -1,5 +1,5 @@
-"""Whether float16 is expected to be faster than float32: twice the lanes, but without Winograd's transforms, whose
-rounding errors float16 has no digits for."""
+"""Whether float16 is expected to be faster than float32: twice the lanes, but none of the Winograd transforms that
+multiply rounding errors by more than float16 has digits for."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from ...schedules.words.policy import Policy
 from ...targets.target import Target
 from ..simplify.graph import Node
 
+HALF, WIDE = "float16", "float32"
+
 
 def slower(products: Sequence[Node], target: Target, policy: Policy, chosen: bool = False) -> str:
     """Why the ``products`` are left in float32, all of them, since blocks of channels of both kinds differ; empty where
@@ -27,8 +29,8 @@ def slower(products: Sequence[Node], target: Target, policy: Policy, chosen: boo
     if chosen or not policy.speed:
         return ""
     work = [_multiply_adds(n) for n in products]
-    wide = sum(w * _share(n, target, policy) for n, w in zip(products, work))
-    return "Winograd's transforms are expected to be faster in float32" if wide < sum(work) / 2 else ""
+    wide, half = (sum(w * _share(n, target, policy, d) for n, w in zip(products, work)) for d in (WIDE, HALF))
+    return "Winograd's transforms are expected to be faster in float32" if wide < half / 2 else ""
 
 
 def _multiply_adds(node: Node) -> float:
@@ -42,18 +44,19 @@ def _multiply_adds(node: Node) -> float:
     return float(math.prod(node.inputs[0].shape or ())) * math.prod((weight.shape or ())[1:])
 
 
-def _share(node: Node, target: Target, policy: Policy) -> float:
-    """The part of the direct form's time that the best form in float32 takes."""
+def _share(node: Node, target: Target, policy: Policy, dtype: str) -> float:
+    """The part of the direct form's time that the best form in ``dtype`` takes."""
     if node.op not in OPERATORS or not policy.winograd or policy.half:
         return 1.0
-    facts = _facts(node)
+    facts = facts_of(node, dtype)
     plan = choose_plan(target, facts)
     return 1.0 if plan is None else min(1.0, plan.cycles / direct_cycles(target, facts))
 
 
-def _facts(node: Node) -> ConvFacts:
-    data, weight = (Value(i.name, tuple(i.shape or ()), i.dtype) for i in node.inputs)
+def facts_of(node: Node, dtype: str) -> ConvFacts:
+    """Of a convolution of static shape, in ``dtype``."""
+    data, weight = (Value(i.name, tuple(i.shape or ()), dtype) for i in node.inputs)
     weight = Value(weight.name, weight.shape, weight.dtype, node.inputs[1].array)
-    output = Value(node.name, tuple(node.shape or ()), node.dtype)
+    output = Value(node.name, tuple(node.shape or ()), dtype)
     call: Any = SimpleNamespace(attrs=node.attrs)
     return ConvFacts.of(Plain(node.name, node.op, call, (data, weight), (output,)))

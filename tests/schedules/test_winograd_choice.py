@@ -101,7 +101,7 @@ def test_the_next_weights_are_asked_for_at_an_even_rate(
         bind=lambda v, _: v,
         request=SimpleNamespace(target=server()),
     )
-    plan = SimpleNamespace(vectors=vectors, row_tiles=row_tiles, planes=planes)
+    plan = SimpleNamespace(vectors=vectors, row_tiles=row_tiles, planes=planes, element_bytes=4)
     weights = winograd_weights.Weights(conv, plan)  # type: ignore
     depth, size = channels * planes, channels * planes * vectors
     for panel in range(row_tiles):

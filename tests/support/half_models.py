@@ -119,4 +119,14 @@ def stack(channels: Sequence[int], size: Sequence[int], kernel: int, scales: Seq
     return net.model(y)
 
 
-MODELS = {f.__name__: f for f in (classifier, decoder, encoder, lines)}
+def windows() -> onnx.ModelProto:
+    """3x3 layers that Winograd's transforms are for, of sizes that no tile divides, and a residual."""
+    net = Net((2, 61, 31, 37))
+    a = net.conv("x0", 59, 61, 3, 3, pads=[1] * 4)
+    b = net.conv(a, 59, 59, 3, 3, pads=[1] * 4, act="")
+    c = net.add("Relu", net.add("Add", a, b))
+    d = net.conv(c, 64, 59, 1, 1)
+    return net.model(net.conv(d, 61, 64, 3, 3, act=""), b)
+
+
+MODELS = {f.__name__: f for f in (classifier, decoder, encoder, lines, windows)}

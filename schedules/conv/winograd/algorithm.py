@@ -36,7 +36,7 @@ class Winograd(Algorithm):
         split = may_split(request)
         plan = choose_plan(request.target, facts, split=split)
         room = request.limits.room
-        if plan is not None and room is not None and held_bytes(request.target.lanes(), facts.channels, plan) > room:
+        if plan is not None and room is not None and held_bytes(_lanes(request, facts), facts.channels, plan) > room:
             plan = choose_plan(request.target, facts, room, split)
         if plan is None:
             slower = "expected to be no faster than the direct form"
@@ -53,7 +53,7 @@ class Winograd(Algorithm):
     def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Plan]]:
         if _forbidden(request, facts) or not applies(facts):
             return
-        room, lanes = request.limits.room, request.target.lanes()
+        room, lanes = request.limits.room, _lanes(request, facts)
         for plans in sorted_plans(request.target, facts, may_split(request)):
             yield [p for p in plans if room is None or held_bytes(lanes, facts.channels, p) <= room]
 
@@ -65,7 +65,7 @@ class Winograd(Algorithm):
         return None if plan.plain else plan.groups * plan.planes * plan.transform.reads
 
     def stored(self, request: Request, facts: ConvFacts, plan: Plan) -> int:
-        return weight_bytes(request.target.lanes(), facts.channels, plan)
+        return weight_bytes(_lanes(request, facts), facts.channels, plan)
 
     def held(self, request: Request, facts: ConvFacts, plan: Plan) -> int:
         return held_bytes(request.layout(request.group.outputs[0]).block, facts.channels, plan)
@@ -99,12 +99,16 @@ class Winograd(Algorithm):
         return replace(own, others=tuple(others))
 
 
+def _lanes(request: Request, facts: ConvFacts) -> int:
+    return request.target.lanes(facts.output.dtype)
+
+
 def _forbidden(request: Request, facts: ConvFacts) -> str:
     """Why sums may not be re-associated here, or are not between channel blocks, or from few channels that lie plain;
     empty where they may be."""
     if not request.policy.winograd:
         return "sums keep their order" if request.policy.exact else "switched off"
-    lanes = request.target.lanes(facts.output.dtype)
+    lanes = _lanes(request, facts)
     blocked = all(request.layout(v).block == lanes for v in request.group.outputs)
     if not blocked or request.layout(facts.data).block != (0 if facts.is_plain else lanes):
         return "the data or the result lie in no channel blocks"

@@ -9,6 +9,7 @@ Computations", 1980). With n = m + r - 1 the points are
     n = 10    those, 3/4, -3/4                          F(8, 3), F(6, 5), F(4, 7), F(2, 9), ...
 
 so that inputs are transformed alike whatever m and r are, and two points of one size share their even and odd parts.
+In float16 the six are 0, 3/4, -3/4, 3/2, -3/2, infinity: a quarter of the others' error (HALF_PAIRS).
 
 With stride 2 and three taps the even and the odd inputs of an axis are two convolutions of stride 1, with taps w0, w2
 and with w1 alone: y = F(m, 2)(d0 d2 d4 .., w0 w2) + (d1 d3 .., w1). The first takes m + 1 products (points 0, 1, -1, 2,
@@ -32,7 +33,11 @@ import numpy as np
 Name = Callable[[Any], Any]
 Apply = Callable[[Sequence[Any], Callable[[float], Any], Name], "list[Any]"]
 
+Pairs = tuple[Fraction, ...]
 PAIRS = (Fraction(1), Fraction(2), Fraction(1, 2), Fraction(3, 4))  # points, with either sign, beside 0 and infinity
+# The same by products of an axis, for float16: all factors have at most eleven bits. Results of 256 channels are off by
+# 0.004 of their size with these (root of the mean square), 0.015 with 1 and 2, 0.0012 without a transform.
+HALF_PAIRS = {4: (Fraction(1),), 6: (Fraction(3, 4), Fraction(3, 2))}
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +81,9 @@ class Axis:
 
 
 @lru_cache(maxsize=64)
-def axis(size: int, taps: int) -> Axis:
+def axis(size: int, taps: int, pairs: Pairs = PAIRS) -> Axis:
     """F(m, taps) of ``size = m + taps - 1`` products: the points 0, pairs of either sign, infinity."""
-    pairs = PAIRS[: (size - 2) // 2]
+    pairs = pairs[: (size - 2) // 2]
     squares = [a * a for a in pairs]
     whole = _polynomial(squares)
     others = [_polynomial([b for b in squares if b != a * a]) for a in pairs]
@@ -125,13 +130,15 @@ def _distances(point: Fraction, points: Sequence[Fraction]) -> Fraction:
 
 
 def _sum(terms: Iterable[tuple[Fraction, Any]], c: Callable[[float], Any]) -> Any:
-    """The sum of all factors times values, one of which at least is 1: values with factors of one size are added
-    before they are multiplied."""
-    sizes: dict[Fraction, list[tuple[bool, Any]]] = {Fraction(1): []}
+    """The sum of all factors times values: those with factors of one size are added before they are multiplied. No
+    factor is negative where none is 1."""
+    sizes: dict[Fraction, list[tuple[bool, Any]]] = {}
     for factor, value in terms:
         if factor:
             sizes.setdefault(abs(factor), []).append((factor > 0, value))
-    total, _ = _added(sizes.pop(Fraction(1)))
+    first = Fraction(1) if Fraction(1) in sizes else next(iter(sizes))
+    total, _ = _added(sizes.pop(first))
+    total = total if first == 1 else c(float(first)) * total
     for size, values in sizes.items():
         value, positive = _added(values)
         total = total + c(float(size)) * value if positive else total - c(float(size)) * value

@@ -27,10 +27,10 @@ TIE = 1.001  # times the fewest cycles can't be told from these, but more scratc
 def applies(facts: ConvFacts) -> bool:
     """True for what the algorithm can do at all: some taps along rows and columns with stride 1 and any dilation, or
     with a stride that divides them or is 2 of 3 taps, one group, float32, at least one whole tile of every phase;
-    but no weights of whole numbers, whose sums are exact."""
+    but no weights of whole numbers, whose sums are exact. In float16 data lies in blocks of channels."""
     return (
         facts.groups == 1
-        and facts.output.dtype == "float32"
+        and (facts.output.dtype == "float32" or facts.output.dtype == "float16" and not facts.is_plain)
         and (facts.plane.dilation == (1, 1) or facts.plane.strides == (1, 1))
         and len(all_transforms(Layer.of(facts))) > 0
         and not facts.weight.is_whole
@@ -41,7 +41,7 @@ def choose_plan(target: Target, facts: ConvFacts, room: int | None = None, split
     """The best plan; None where Winograd's algorithm does not apply or the direct convolution is expected to be as
     fast. ``room``: scratch limit in bytes a core (None: any number); ``split``: products may be those of bf16 parts."""
     enough = facts.is_plain or facts.channels >= LEAST_CHANNELS
-    if not enough or facts.outputs < target.lanes() // 2 or not applies(facts):
+    if not enough or facts.outputs < target.lanes(facts.output.dtype) // 2 or not applies(facts):
         return None
     best = best_plan(target, facts, room, split)
     margin = PLAIN_MARGIN if facts.is_plain else MARGIN
@@ -75,7 +75,7 @@ def smaller_plans(target: Target, facts: ConvFacts, split: bool = False) -> list
     for held in sorted({h for front in fronts for h, _ in front})[::-1]:
         plan = choose_plan(target, facts, held, split)
         if plan is not None and (not found or found[-1][1] != plan):
-            found.append((held_bytes(target.lanes(), facts.channels, plan), plan))
+            found.append((held_bytes(target.lanes(facts.output.dtype), facts.channels, plan), plan))
     return found[1:]
 
 
@@ -87,7 +87,7 @@ def _fronts(target: Target, native: bool, layer: Layer, split: bool) -> tuple[tu
     for plans in _sorted_plans(target, layer, split):
         front: list[tuple[int, Plan]] = []
         for plan in plans:
-            held = held_bytes(target.lanes(), layer.channels, plan)
+            held = held_bytes(target.lanes(layer.dtype), layer.channels, plan)
             if not front or held < front[-1][0]:
                 front.append((held, plan))
         fronts.append(tuple(front))
@@ -101,23 +101,24 @@ def sorted_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[
 
 def _sorted_plans(target: Target, layer: Layer, split: bool) -> list[list[Plan]]:
     """The same, transforms with products of parts apart from those with multiply-adds."""
-    found = [_plans(target, layer, t) for t in all_transforms(layer)]
-    if split and not layer.plain and layer.kernel == F2.kernel and layer.strides[0] == layer.strides[1]:
-        found += [_plans(target, layer, t, products_for(t)) for t in all_transforms(layer)]
-    return [_in_order(target, layer.channels, list(plans)) for plans in found]
+    able = [t for t in all_transforms(layer) if not layer.half or t.growth <= target.half_growth]
+    found = [_plans(target, layer, t) for t in able]
+    whole = not layer.plain and not layer.half and layer.strides[0] == layer.strides[1]
+    if split and whole and layer.kernel == F2.kernel:
+        found += [_plans(target, layer, t, products_for(t)) for t in able]
+    return [_in_order(target.lanes(layer.dtype), layer.channels, list(plans)) for plans in found]
 
 
-def _in_order(target: Target, channels: int, plans: list[Plan]) -> list[Plan]:
+def _in_order(lanes: int, channels: int, plans: list[Plan]) -> list[Plan]:
     """Those with the fewest cycles first; of as many in the same register tile, the one with the least scratch."""
     found = sorted(plans, key=lambda p: p.cycles)
     best = found[:1]
     ties = [p for b in best for p in found if p.cycles <= TIE * b.cycles and (p.rows, p.vectors) == (b.rows, b.vectors)]
-    return sorted(ties, key=lambda p: held_bytes(target.lanes(), channels, p)) + [p for p in found if p not in ties]
+    return sorted(ties, key=lambda p: held_bytes(lanes, channels, p)) + [p for p in found if p not in ties]
 
 
 def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs = ()) -> Iterator[Plan]:
-    lanes = target.lanes()
-    blocks = -(-layer.outputs // lanes)
+    blocks = -(-layer.outputs // target.lanes(layer.dtype))
     rows_of_tiles, columns_of_tiles = (
         d * -(-extent // (d * m)) for extent, d, m in zip(layer.out_spatial, layer.dilation, transform.tile)
     )
@@ -133,8 +134,9 @@ def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs =
                 per = -(-chunks // groups)
                 split = -(-chunks // per)
                 plan = Plan(
-                    transform, grid, rows, vectors, strip, used, chunks, split, 0.0, planes, products, layer.plain
-                )
+                    transform, grid, rows, vectors, strip, used, chunks, split, 0.0, planes, products, layer.plain,
+                    layer.half,
+                )  # fmt: skip
                 yield replace(plan, cycles=plan_cycles(target, layer.channels, plan) / reached)
 
 

@@ -16,6 +16,8 @@ Cycles and shares that no fact of the target tells are fitted constants (targets
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 from ....targets.target import Target
 from ...instructions.amx import SUMS, block_cycles, loads_of
@@ -26,6 +28,8 @@ from ..weight_bandwidth import stream_rate
 from .plan import Layer, Plan, scratch_bytes, vector_bytes, weight_bytes
 from .transform import Transform
 
+HALF_SUMS = 1.1  # times the cycles, for sums of RUN products that are added up
+
 
 def reached_share(target: Target, layer: Layer, transform: Transform) -> float:
     """The part of its speed that F(6x6, 3x3) or its like keeps where it waits for the transformed weights that it reads
@@ -34,7 +38,9 @@ def reached_share(target: Target, layer: Layer, transform: Transform) -> float:
     one core and 0.50 on two for 0.39 (Emerald Rapids)."""
     size = 4 * transform.matrices * transform.planes * layer.planes * layer.channels * layer.outputs
     fitted = target.fitted.winograd
-    if not transform.is_large or size <= (fitted.near_weights if target.l3_bytes else fitted.last) * target.l2_bytes:
+    if layer.half or not transform.is_large:
+        return 1.0
+    if size <= (fitted.near_weights if target.l3_bytes else fitted.last) * target.l2_bytes:
         return 1.0
     return fitted.far if target.l3_bytes else fitted.last
 
@@ -46,7 +52,9 @@ def warm_cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
 
 def direct_cycles(target: Target, facts: ConvFacts) -> float:
     """Predicted cycles of the direct convolution, waste at its edges included."""
-    lanes, layer = target.lanes(), Layer.of(facts)
+    layer = Layer.of(facts)
+    target = doubled(target) if layer.half else target
+    lanes = target.lanes()
     blocks = -(-facts.outputs // lanes)
     height, width = layer.out_spatial
     tile = choose_tile(target, Space(height, width, blocks, blocks))
@@ -61,6 +69,17 @@ def direct_cycles(target: Target, facts: ConvFacts) -> float:
     weight_bytes = depth * blocks * lanes * 4
     stream = weight_bytes / stream_rate(target, weight_bytes) / target.cores
     return max(products, stream) + target.fitted.winograd.exposed * min(products, stream)
+
+
+@lru_cache(maxsize=64)
+def doubled(target: Target) -> Target:
+    """A machine whose float32 costs what float16 does on ``target``: twice the lanes, and caches and memory that hold
+    and move twice as many numbers."""
+    memory = target.fitted.memory
+    memory = replace(memory, stream=2 * memory.stream, most_kept=2 * memory.most_kept, beside=2 * memory.beside)
+    twice = ("vector_bits", "l1_bytes", "l2_bytes", "l3_bytes", "far_bytes", "bandwidth")
+    more: dict[str, Any] = {name: 2 * getattr(target, name) for name in twice}
+    return replace(target, fitted=replace(target.fitted, memory=memory), **more)
 
 
 def starved(target: Target) -> bool:
@@ -85,6 +104,8 @@ def _step_cycles(target: Target, high: int, plan: Plan) -> float:
 
 
 def plan_cycles(target: Target, channels: int, plan: Plan) -> float:
+    if plan.half:
+        return HALF_SUMS * plan_cycles(doubled(target), channels, replace(plan, half=False))
     lanes, t, fitted = target.lanes(), plan.transform, target.fitted.winograd
     depth, blocks_in = plan.planes * channels, plan.planes * -(-channels // lanes)
     data_bytes, product_bytes = scratch_bytes(lanes, channels, plan)

@@ -35,7 +35,7 @@ from tvm import tirx
 
 from ...instructions.opaque_numbers import fence
 from ...words.dims import is_open, minimum
-from ...words.group import Kernel, Request, Scratch
+from ...words.group import Kernel, Request, Scratch, dtype_bytes
 from ...words.tvm_types import Buffer, Expr
 from ..facts import ConvFacts
 from ..kernel import PARALLEL_FLOPS, ConvKernel, finish, new_context
@@ -45,7 +45,7 @@ from .plan import STACK_BYTES, Plan
 from .prefetch import Ahead
 from .products import Part, Products, RegisterTiles
 
-LINE = 16  # floats of a cache line, which two cores must not share
+LINE = 64  # bytes of a cache line, which two cores must not share
 
 
 def emit_winograd(conv: ConvKernel, plan: Plan, shared: dict[str, Any]) -> Tile:
@@ -104,6 +104,7 @@ class Winograd:
         self.sizes = (self.products.data_elements, self.plan.transform.products * self.products.product_plane)
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.lanes, self.t = self.conv.lanes, self.plan.transform
+        self.dtype = self.facts.output.dtype
         self.images = self.facts.data.shape[0] * math.prod(self.facts.out_spatial[:-2])
         self.plane = self.facts.plane
         self.dilation = self.plane.dilation
@@ -172,7 +173,7 @@ class Winograd:
         if self.conv.is_open or total % plan.strip:
             count = self.conv.bind(tirx.min(total - first, plan.strip), plan.strip + 1)
         data = self._scratch("data", self.sizes[0], worker, made.dtype)
-        products = self._scratch("products", self.sizes[1], worker)
+        products = self._scratch("products", self.sizes[1], worker, self.dtype)
         self._transform(data, first, count)
         made.fill(data, count)
         with k.loop(plan.chunks_per_group, name="chunk") as within:
@@ -183,16 +184,18 @@ class Winograd:
                 self.ctx.ranged(tile, plan.strip)
                 self._transform_products(products, first + tile, tile, chunk)
 
-    def _scratch(self, name: str, elements: int, worker: Expr, dtype: str = "float32") -> Part:
+    def _scratch(self, name: str, elements: int, worker: Expr, dtype: str) -> Part:
         """Memory of one task: on the stack if small, else in the plan, which gives it bytes that no value needs just
         then, a part for each worker."""
-        if elements * 4 <= STACK_BYTES:
+        size = dtype_bytes(dtype)
+        if elements * size <= STACK_BYTES:
             return Part(self.k.local(name, dtype, elements, "global"), 0)
-        each = -(-elements // LINE) * LINE
+        line = LINE // size
+        each = -(-elements // line) * line
         buffer = self.shared.get(name)
         if buffer is None:
             buffer = self.k.pointer(name, dtype, each * self.workers)
-            self.ctx.operands.append(Scratch(each * self.workers * 4))
+            self.ctx.operands.append(Scratch(each * self.workers * size))
         return Part(buffer, worker * each if self.workers > 1 else 0)
 
     def _tiles(self) -> tuple[Any, Any]:
@@ -276,20 +279,24 @@ class Winograd:
         if self.plan.planes > 1:
             plane = self.conv.bind(tirx.floordiv(block, self.products.blocks), self.plan.planes)
             within = self.conv.bind(tirx.floormod(block, self.products.blocks), self.products.blocks)
-        held = k.local("t", "float32", self.t.products * lanes)
+        held = k.local("t", self.dtype, self.t.products * lanes)
         place = self._places(at, plane)
         self._begin(at.n, (within, tirx.IntImm("int32", 0)), place(0, 0))
         for j in range(width):
             with k.loop(lanes, "vectorized", "v") as v:
                 places = [place(i, j) for i in range(down.extent)]
-                given = [k.bind(self.conv.element_at(at.n, (within, v), p)) for p in places]
+                given = [k.bind(self._shrunk(self.conv.element_at(at.n, (within, v), p))) for p in places]
                 column = down.apply_data(given, number, k.bind)
                 inside = within * lanes + v < facts.channels
                 for i in range(down.extent):
-                    value = tirx.Select(inside, column[i], tirx.const(0, "float32")) if tail else column[i]
+                    value = tirx.Select(inside, column[i], tirx.const(0, self.dtype)) if tail else column[i]
                     k.store(held, (i * width + j) * lanes + v, value)
         self.ctx.starts.clear()
         return held
+
+    def _shrunk(self, value: Expr) -> Expr:
+        """An input as the transform takes it: in float16 so small that none of its sums leaves the range."""
+        return value if self.t.shrink == 1 else value * tirx.FloatImm(self.dtype, self.t.shrink)
 
     def _begin(self, n: Expr, channel: Expr, first: list[Expr]) -> None:
         """What is read from here on lies behind ``first``, if in a window."""
@@ -334,7 +341,7 @@ class Winograd:
                 scopes.enter_context(k.when(block < self.conv.channel_blocks))
             block = self.conv.bind(block, self.conv.channel_blocks)
             width = t.across.extent
-            held = k.local("t", "float32", t.down.m * width * lanes)
+            held = k.local("t", self.dtype, t.down.m * width * lanes)
             number = self._numbers(t.down.apply_result, t.down.extent)
             for j in range(width):
                 with k.loop(lanes, "vectorized", "v") as v:
@@ -350,7 +357,7 @@ class Winograd:
         instruction for every other multiply-add; numbers that it does not know lie on the stack in every lane, where
         multiply-adds take them (0.8 of the instructions of F(6x6, 3x3))."""
         if not self.conv.request.target.loads_factors:
-            return _constant
+            return lambda number: tirx.FloatImm(self.dtype, float(number))
         used: list[float] = []
 
         def seen(number: float) -> float:
@@ -358,7 +365,7 @@ class Winograd:
             return number
 
         apply([0.0] * extent, seen, lambda x: x)
-        found = {x: self.k.bind(fence(_constant(x))) for x in sorted(set(used))}
+        found = {x: self.k.bind(fence(tirx.FloatImm("float32", float(x)))) for x in sorted(set(used))}
         return found.__getitem__
 
     def _finish(self, held: Buffer, at: Place, block: Expr) -> None:
@@ -388,7 +395,7 @@ class Winograd:
         """A tile that may have been moved back: the outputs that the tile before it did not make."""
         k, lanes, t = self.k, self.lanes, self.t
         (down, across), width = t.tile, t.across.extent
-        outputs = k.local("y", "float32", t.outputs * lanes, "global")
+        outputs = k.local("y", self.dtype, t.outputs * lanes, "global")
         for i in range(down):
             with k.loop(lanes, "vectorized", "v") as v:
                 values = [held[(i * width + j) * lanes + v] for j in range(width)]
@@ -409,7 +416,3 @@ class Winograd:
                 values = [held[(i * width + j) * lanes + v] for j in range(width)]
                 for j, value in enumerate(t.across.apply_result(values, self.number, k.bind)):
                     self.conv.element(partial(k.bind, value), at.n, block, v, at.position((i, j)))
-
-
-def _constant(number: float) -> Expr:
-    return tirx.FloatImm("float32", float(number))

@@ -26,7 +26,8 @@ class Plan:
     output channels; ``strip`` tiles are transformed together, ``strips`` cover all; ``chunks`` of ``vectors`` cover
     the output channels, split in ``groups``, each of which transforms the data anew. Each sum goes over the channels of
     ``planes`` planes of the kernel, and parts of these. ``products``: those of parts of numbers that the matrix unit
-    makes; none where it does not, and multiply-adds do. ``plain`` data is not in blocks of channels."""
+    makes; none where it does not, and multiply-adds do. ``plain`` data is not in blocks of channels. ``half``: in
+    float16."""
 
     transform: Transform
     tiles: tuple[int, int]
@@ -40,6 +41,7 @@ class Plan:
     planes: int = 1
     products: Pairs = ()
     plain: bool = False
+    half: bool = False
 
     @property
     def row_tiles(self) -> int:
@@ -55,6 +57,10 @@ class Plan:
         return -(-self.transform.down.extent // 4) * 4
 
     @property
+    def element_bytes(self) -> int:
+        return 2 if self.half else 4
+
+    @property
     def tasks(self) -> int:
         return self.strips * self.groups
 
@@ -62,13 +68,14 @@ class Plan:
         text = f"winograd {self.transform}, strip {self.strip}, tile {self.rows}x{self.vectors}"
         text += f", {len(self.products)} matrix products" if self.products else ""
         text += ", few channels" if self.plain else ""
+        text += ", float16" if self.half else ""
         return text + (f", {self.groups} channel groups" if self.groups > 1 else "")
 
 
 class Layer(NamedTuple):
     """What plans of a convolution depend on: those of equal layers are equal. ``batch`` counts planes of outputs,
     ``planes`` those of the kernel; the tuples are of rows and columns. The kernel of a layer of ``plain`` data
-    has taps of zeros at its end where the stride doesn't divide it."""
+    has taps of zeros at its end where the stride doesn't divide it. ``half``: in float16."""
 
     batch: int
     channels: int
@@ -79,6 +86,7 @@ class Layer(NamedTuple):
     planes: int = 1
     kernel: tuple[int, int] = (3, 3)
     plain: bool = False
+    half: bool = False
 
     @staticmethod
     def of(facts: ConvFacts) -> Layer:
@@ -87,7 +95,12 @@ class Layer(NamedTuple):
         if facts.is_plain and plane.dilation == (1, 1):
             rows, columns = _up(rows, down), _up(columns, across)
         sizes = plane.outputs, plane.strides, plane.dilation, facts.planes, (rows, columns)
-        return Layer(batch, facts.channels, facts.outputs, *sizes, facts.is_plain)
+        half = facts.output.dtype == "float16"
+        return Layer(batch, facts.channels, facts.outputs, *sizes, facts.is_plain, half)
+
+    @property
+    def dtype(self) -> str:
+        return "float16" if self.half else "float32"
 
 
 def _up(taps: int, stride: int) -> int:
@@ -96,7 +109,7 @@ def _up(taps: int, stride: int) -> int:
 
 def all_transforms(layer: Layer) -> list[Transform]:
     """The transforms of which the outputs have room for a tile."""
-    return [t for t in transforms(layer.kernel, layer.strides) if fits(layer, t)]
+    return [t for t in transforms(layer.kernel, layer.strides, layer.half) if fits(layer, t)]
 
 
 def products_for(transform: Transform) -> Pairs:
@@ -120,7 +133,7 @@ def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int]:
     if plan.plain:
         data = plan.transform.across.extent * (plan.planes * channels * padded * plan.column + lanes)
     products = plan.transform.products * (padded * plan.vectors * lanes + lanes)
-    return 4 * data, 4 * products
+    return plan.element_bytes * data, plan.element_bytes * products
 
 
 def held_bytes(lanes: int, channels: int, plan: Plan) -> int:
@@ -138,4 +151,4 @@ def vector_bytes(lanes: int, channels: int, plan: Plan) -> int:
     if plan.products:
         steps = -(-plan.planes * -(-channels // lanes) // 2)
         return steps * parts_of(plan.products) * REGISTER_BYTES
-    return 4 * plan.planes * channels * lanes
+    return plan.element_bytes * plan.planes * channels * lanes

@@ -45,7 +45,7 @@ def asks_next(target: Target, facts: ConvFacts, plan: Plan, lanes: int) -> bool:
     second-level cache has room for it."""
     if plan.planes > 1 or facts.channels % lanes or _next_rows(plan) > MOST or target.in_order:
         return False
-    strip = 4 * plan.strip * facts.channels * plan.transform.products
+    strip = plan.element_bytes * plan.strip * facts.channels * plan.transform.products
     weights = weight_bytes(lanes, facts.channels, plan) * plan.chunks_per_group // plan.chunks
     return weights + sum(scratch_bytes(lanes, facts.channels, plan)) + strip <= target.l2_bytes
 

@@ -1,24 +1,29 @@
 """What a Winograd kernel does between its transforms, by multiply-adds: V[xi] * U[xi] in register tiles.
 
-V lies as [xi][register tile][block][row][lane], float32: a product reads it from start to end, with broadcasts at
+V lies as [xi][register tile][block][row][lane]: a product reads it from start to end, with broadcasts at
 constant distances. M lies as [xi][tile][vector][lane].
+
+In float16 sums of RUN products are added to the sum of all before the next begins, which leaves a third of the error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 
+from ...emit.builder import KernelBuilder
 from ...instructions.prefetch import FIRST_LEVEL, hint, wanted_level
+from ...kernel.half_sums import HALF
 from ...kernel.unrolled_steps import unrolled
 from ...words.tvm_types import Expr
 from ..kernel import ConvKernel
 from .plan import Plan
 from .prefetch import Ahead
+from .transform import RUN
 from .weights import Weights
 
 
@@ -49,7 +54,7 @@ class Products:
     """The products between the transforms of a strip, and where their operands lie: V, the transformed data, and M, the
     products."""
 
-    dtype = "float32"  # of V
+    dtype: str  # of V
 
     def __init__(self, conv: ConvKernel, plan: Plan) -> None:
         self.conv, self.plan = conv, plan
@@ -118,11 +123,34 @@ class Products:
         return tirx.min(row, down.rows - 1) * across.rows + tirx.min(column, across.rows - 1)
 
 
+class Sums:
+    """The sums of ``vectors`` accumulators of float16 in ``acc``, run by run."""
+
+    def __init__(self, k: KernelBuilder, acc: Any, vectors: int, lanes: int) -> None:
+        self.k, self.acc, self.vectors, self.lanes = k, acc, vectors, lanes
+        self.sums = k.local("sums", HALF, vectors * lanes, "global")
+        self._each(lambda at: k.store(self.sums, at, tirx.const(0, HALF)))
+
+    def add(self) -> None:
+        """Adds a run to the sums; the next one begins."""
+
+        def one(at: Any) -> None:
+            self.k.store(self.sums, at, self.sums[at] + self.acc[at])
+            self.k.store(self.acc, at, tirx.const(0, HALF))
+
+        self._each(one)
+
+    def _each(self, body: Callable[[Any], None]) -> None:
+        with self.k.loop(self.vectors, "unroll", "z") as z, self.k.loop(self.lanes, "vectorized", "v") as v:
+            body(z * self.lanes + v)
+
+
 class RegisterTiles(Products):
     """Rows x vectors accumulators; few steps written out (conv/direct/reduction_steps.py)."""
 
     def __init__(self, conv: ConvKernel, plan: Plan) -> None:
         super().__init__(conv, plan)
+        self.dtype = self.facts.output.dtype
         self.weights = Weights(conv, plan)
 
     def give(self) -> None:
@@ -166,7 +194,7 @@ class RegisterTiles(Products):
             self.ctx.ranged(xi, self.t.products)
             at = data.base + self.place(slot, block) + xi * self.data_plane
             with k.loop(self.lanes, "vectorized", "v") as v:
-                k.store(data.buffer, at + v, tirx.const(0, "float32"))
+                k.store(data.buffer, at + v, tirx.const(0, self.dtype))
 
     def multiply(self, data: Part, products: Part, chunk: Expr, count: Expr, hints: tuple[Ahead, Any]) -> None:
         k, plan, lanes = self.k, self.plan, self.lanes
@@ -183,11 +211,12 @@ class RegisterTiles(Products):
                 matrix = self.weights.matrix(chunk, self._matrix(xi))
                 ask = self.weights.hints(panel, matrix)
                 runs = ahead.of(where, xi, panel)
-                acc = k.local("acc", "float32", rows * width)
+                acc = k.local("acc", self.dtype, rows * width)
                 with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
-                    k.store(acc, z * lanes + v, tirx.const(0, "float32"))
+                    k.store(acc, z * lanes + v, tirx.const(0, self.dtype))
+                sums = Sums(k, acc, rows * vectors, lanes) if self._adds_up else None
                 for first, step, blocks, depth in self._runs():
-                    with k.loop(blocks, name="cb") as cb, ExitStack() as steps:
+                    with self._blocks(blocks, depth, sums) as cb, ExitStack() as steps:
                         # the simplifier must not know cb's range: boxes' addresses come out otherwise, U-Net takes 1.03
                         beside = runs(first + cb * step)
                         for run in beside if ahead.at_once else ():
@@ -206,9 +235,29 @@ class RegisterTiles(Products):
                                 value = data.buffer[left + y * self.apart]
                                 factor = self.weights.given[right + b * lanes + v]
                                 k.store(acc, slot, acc[slot] + value * factor)
+                made = acc if sums is None else sums.sums
                 with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
                     at = products.base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
-                    k.store(products.buffer, at, acc[e * lanes + v])
+                    k.store(products.buffer, at, made[e * lanes + v])
+
+    @property
+    def _adds_up(self) -> bool:
+        return self.dtype == HALF and self.plan.planes * self.facts.channels > RUN
+
+    @contextmanager
+    def _blocks(self, blocks: int, depth: int, sums: Sums | None) -> Iterator[Any]:
+        """The loop over blocks of channels, in runs of RUN of them where these are summed."""
+        k = self.k
+        if sums is None:
+            with k.loop(blocks, name="cb") as cb:
+                yield cb
+            return
+        each = max(1, RUN // depth)
+        with k.loop(-(-blocks // each), name="sum") as number:
+            count: Any = each if blocks % each == 0 else tirx.min(blocks - number * each, each)
+            with k.loop(count, name="cb") as cb:
+                yield number * each + cb
+            sums.add()
 
     def _ask_for_block(self, data: Part, left: Expr, channel: Expr) -> None:
         """Hints, beside the channels of a block of V, for the next one, which lies behind it (and behind the last of a

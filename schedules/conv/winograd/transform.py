@@ -26,10 +26,13 @@ from typing import Any
 import numpy as np
 
 from ...instructions.bf16_parts import LEFT_OUT
-from .axis_transform import SINGLE, STRIDED, Axis, axis
+from .axis_transform import HALF_PAIRS, PAIRS, SINGLE, STRIDED, Axis, axis
 
 SIZES = (10, 8, 6, 4)  # products an axis, those with more outputs a tile first
 MOST_GROWTH = 2 * 68.0**2  # of errors: twice what F(6x6, 3x3) makes of them
+MOST_HALF_GROWTH = 30.0**2  # in float16: that of F(4x4, 3x3) by its own points
+RUN = 32  # products of float16 that are summed before they are added to the sum of all
+DATA = 4.0  # times the largest input: what transformed ones in float16 are made to be at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +45,7 @@ class Transform:
     across: Axis
     kernel: tuple[int, int]  # taps, of all parts
     steps: tuple[int, int] = (1, 1)  # from one input of a part to the next
+    shrink: float = 1.0  # a power of two: times the data, and the weights by it
 
     @property
     def axes(self) -> tuple[Axis, Axis]:
@@ -139,7 +143,8 @@ class Transform:
         """[O, I, rows, columns] of a part -> [matrices, I, O], in float64: rounded once, by the caller."""
         outputs, inputs = weight.shape[:2]
         taps = np.ascontiguousarray(weight.transpose(2, 3, 1, 0), np.float64).reshape(-1, inputs * outputs)
-        return (np.kron(self.down.weights, self.across.weights) @ taps).reshape(self.matrices, inputs, outputs)
+        found = (np.kron(self.down.weights, self.across.weights) @ taps).reshape(self.matrices, inputs, outputs)
+        return found / self.shrink
 
     def __str__(self) -> str:
         down, across = self.strides
@@ -147,13 +152,20 @@ class Transform:
         return f"F({self.tile[0]}x{self.tile[1]},{self.kernel[0]}x{self.kernel[1]}{stride})"
 
 
-@lru_cache(maxsize=256)
-def transforms(kernel: tuple[int, int], strides: tuple[int, int]) -> tuple[Transform, ...]:
+def transforms(kernel: tuple[int, int], strides: tuple[int, int], half: bool = False) -> tuple[Transform, ...]:
     """The transforms of a kernel of ``rows x columns``, the ones with more outputs a tile first; none where a stride
-    neither divides the taps along its axis nor is 2 of 3."""
+    neither divides the taps along its axis nor is 2 of 3. ``half``: those whose errors float16 has digits for."""
+    return _transforms(kernel, strides, half)
+
+
+@lru_cache(maxsize=256)
+def _transforms(kernel: tuple[int, int], strides: tuple[int, int], half: bool) -> tuple[Transform, ...]:
     found: list[Transform] = []
-    for size in SIZES:
-        best = min(_of_size(size, kernel, strides), key=_products, default=None)
+    sizes = [(size, size) for size in SIZES]
+    if half:
+        sizes = [(down, across) for down in sorted(HALF_PAIRS)[::-1] for across in sorted(HALF_PAIRS)[::-1]]
+    for size in sizes:
+        best = min(_of_size(size, kernel, strides, half), key=_products, default=None)
         if best is not None and all(best.axes != t.axes for t in found):
             found.append(best)
     return tuple(found)
@@ -164,30 +176,40 @@ def _products(transform: Transform) -> tuple[float, int]:
     return transform.planes * transform.products / transform.outputs, transform.planes
 
 
-def _of_size(size: int, kernel: tuple[int, int], strides: tuple[int, int]) -> Iterator[Transform]:
-    """Those of about ``size`` products an axis, by how many parts a kernel has along each."""
-    able = (_axes(size, taps, stride) for taps, stride in zip(kernel, strides))
+def _of_size(
+    sizes: tuple[int, int], kernel: tuple[int, int], strides: tuple[int, int], half: bool
+) -> Iterator[Transform]:
+    """Those of about ``sizes`` products along (rows, columns), by how many parts a kernel has along each."""
+    able = (_axes(size, taps, stride, half) for size, taps, stride in zip(sizes, kernel, strides))
     for (down, step_down), (across, step_across) in product(*able):
-        transform = Transform(down, across, kernel, (step_down, step_across))
-        if transform.size > 1 and transform.growth <= MOST_GROWTH:
+        transform = Transform(down, across, kernel, (step_down, step_across), _shrink(down, across) if half else 1.0)
+        if transform.size > 1 and transform.growth <= (MOST_HALF_GROWTH if half else MOST_GROWTH):
             yield transform
 
 
-def _axes(size: int, taps: int, stride: int) -> list[tuple[Axis, int]]:
+def _shrink(down: Axis, across: Axis) -> float:
+    """The power of two that keeps transformed data within DATA times the largest input."""
+    most = np.prod([np.abs(a.data).sum(1).max() for a in (down, across)])
+    return float(min(1.0, 2.0 ** np.round(np.log2(DATA / most))))
+
+
+def _axes(size: int, taps: int, stride: int, half: bool) -> list[tuple[Axis, int]]:
     """What one axis of a kernel may be, and from one input of a part to the next."""
     if (taps, stride) == (3, 2):
-        return [(STRIDED[size], 1)] if size in STRIDED else []
+        return [(STRIDED[size], 1)] if size in STRIDED and not half else []
     own, rest = divmod(taps, stride)
     if rest or own == 1:
         return [] if rest else [(SINGLE, stride)]
     parts = {-(-own // parts) for parts in range(1, own + 1)} & set(range(2, size))
-    return [(axis(size, r), stride) for r in sorted(parts)]
+    return [(axis(size, r, HALF_PAIRS[size] if half else PAIRS), stride) for r in sorted(parts)]
 
 
 S4, S2 = transforms((3, 3), (2, 2))
 F6, F4, F2 = transforms((3, 3), (1, 1))
+HALF4, HALF42, HALF24, HALF2 = transforms((3, 3), (1, 1), half=True)
 
-def error_bound(transform: Transform, channels: int, products: int = 0) -> float:
+
+def error_bound(transform: Transform, channels: int, products: int = 0, half: bool = False) -> float:
     """``b`` such that every sum is within ``b * max|x| * max|w| * channels`` of the exact one, in float32. A kernel of
     several planes, or parts, sums over ``channels`` of each: all count.
 
@@ -205,6 +227,10 @@ def error_bound(transform: Transform, channels: int, products: int = 0) -> float
     With ``products`` of parts (schedules/instructions/bf16_parts.py) for each product of float32, so many terms are
     added, and what they leave out counts once: 2^-15 of three, 2^-24 of six, where no product is so small that the unit
     loses it.
+
+    In float16 (``half``) 2^-11 stands for 2^-24, and a product meets RUN channels and then the sums of the others.
     """
+    if half:
+        return 2.0**-11 * (18 + min(channels, RUN) + -(-channels // RUN)) * transform.growth
     terms = max(1, products)
     return (2.0**-24 * (18 + terms * channels) + LEFT_OUT[terms]) * transform.growth

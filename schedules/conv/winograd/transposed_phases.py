@@ -35,7 +35,7 @@ def plan_phases(request: Request, phases: Sequence[ConvFacts]) -> PhasePlans | N
     lanes = request.target.lanes(phases[0].output.dtype)
     blocked = all(request.layout(v).block == lanes for v in (phases[0].data, *request.group.outputs))
     allowed = request.policy.winograd and request.box is None
-    if not blocked or not allowed or phases[0].is_plain:
+    if not blocked or not allowed or phases[0].is_plain or phases[0].output.dtype != "float32":
         return None
     room = request.limits.room
     plans = tuple(_small(request, facts, choose_plan(request.target, facts, room)) for facts in phases)

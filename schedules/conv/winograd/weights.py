@@ -32,6 +32,10 @@ class Weights:
     given: Any = None
 
     @property
+    def dtype(self) -> str:
+        return self.conv.facts.output.dtype
+
+    @property
     def depth(self) -> int:
         """Terms of a sum: channels of all planes of the kernel, plane by plane."""
         return self.plan.planes * self.conv.facts.channels
@@ -40,8 +44,8 @@ class Weights:
         plan, weight = self.plan, self.conv.facts.weight
         chunks, width = plan.chunks_per_group * plan.groups, plan.vectors * self.conv.lanes
         elements = chunks * plan.transform.matrices * self.depth * width
-        make = partial(pack_weights, np.asarray(weight.constant), plan.transform, chunks, width)
-        return Packed(f"w_{weight.name}", make, elements)
+        make = partial(pack_weights, np.asarray(weight.constant), plan.transform, chunks, width, self.dtype)
+        return Packed(f"w_{weight.name}", make, elements, self.dtype)
 
     def matrix(self, chunk: Expr, number: Expr) -> Expr:
         """Which of all chunks' matrices is ``number`` of this ``chunk``'s."""
@@ -60,23 +64,26 @@ class Weights:
         still wait for each line once. 64 channels at 640 x 360 take 0.98 of the time (Emerald Rapids)."""
         conv, vectors, lanes, tiles = self.conv, self.plan.vectors, self.conv.lanes, self.plan.row_tiles
         size, level = self.depth * vectors * lanes, wanted_level(conv.request.target)
-        if tiles == 1 or size * 4 > conv.request.target.l2_bytes // 4:
-            return lambda step, channel: prefetch(conv.k, self.given, step, vectors, lanes, level=level)
+        element = self.plan.element_bytes
+        if tiles == 1 or size * element > conv.request.target.l2_bytes // 4:
+            return lambda step, channel: prefetch(conv.k, self.given, step, vectors, lanes, element, level=level)
         each = -(-vectors * lanes // tiles)  # elements of a step
         begin = conv.bind(self.at(matrix, 0) + size + tirx.floordiv(panel * size, tiles), FAR)
 
         def ask(step: Expr, channel: Expr) -> None:
             vectors_of_step = -(-each // lanes)
-            prefetch(conv.k, self.given, begin + channel * each, vectors_of_step, lanes, ahead=0, level=level)
+            prefetch(conv.k, self.given, begin + channel * each, vectors_of_step, lanes, element, 0, level)
 
         return ask
 
 
-def pack_weights(weight: np.ndarray, transform: Transform, chunks: int, width: int) -> np.ndarray:
-    """[O, I, planes..., rows, columns] -> [chunk][matrix][plane and channel][width], rounded to float32 once; zero for
-    outputs past the last."""
+def pack_weights(
+    weight: np.ndarray, transform: Transform, chunks: int, width: int, dtype: str = "float32"
+) -> np.ndarray:
+    """[O, I, planes..., rows, columns] -> [chunk][matrix][plane and channel][width], rounded to ``dtype`` once; zero
+    for outputs past the last."""
     depth = math.prod(_planes(weight, transform.kernel).shape[1:3]) * transform.planes
-    packed = np.zeros((chunks, transform.matrices, depth, width), np.float32)
+    packed = np.zeros((chunks, transform.matrices, depth, width), dtype)
     for chunk, made in transformed(weight, transform, chunks, width):
         packed[chunk, :, :, : made.shape[-1]] = made
     return packed
