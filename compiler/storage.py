@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..passes.memory.places import Places
+    from ..schedules.words.group import Node
     from .state import Build
 
 
 def placed(build: Build, slices: Mapping[Any, Any]) -> Places:
-    """The aliases of the build's views and of ``slices``. Where layers compute in bfloat16, values between them are
-    stored so; the build's layouts then say it."""
+    """The aliases of the build's views and of ``slices``. Where layers compute in bfloat16 or float16, values between
+    them are stored so; the build's layouts then say it."""
     from ..passes.layout.stored import store_narrow
     from ..passes.memory.places import Places
     from ..schedules.instructions.amx import has_matrix_unit
 
     policy = build.options.policy
-    if policy.precision != "bfloat16" or not policy.parts or not has_matrix_unit(build.target):
-        return Places(build.views, slices)
     fixed = (*build.graph.inputs, *build.graph.outputs, *build.closing)
-    found = store_narrow(build.groups, build.layouts, build.views, slices, fixed, policy.layers)
+    shared = (build.groups, build.layouts, build.views, slices, fixed)
+    if policy.precision == "bfloat16" and policy.parts and has_matrix_unit(build.target):
+        found = store_narrow(*shared, policy.layers)
+    elif policy.precision == "float16" and build.target.in_halves and policy.layers is None:
+        found = store_narrow(*shared, kind="float16", fits=_fits(build.options.halves or {}))
+    else:
+        return Places(build.views, slices)
     build.layouts = found.layouts
-    build.notes["layout"].append(f"{found.count} of {found.of} values between layers are stored as bfloat16")
-    build.details["layout"] = {"in_bfloat16": found.count, "values": found.of}
+    build.notes["layout"].append(f"{found.count} of {found.of} values between layers are stored as {policy.precision}")
+    build.details["layout"] = {f"in_{policy.precision}": found.count, "values": found.of}
     return Places(build.views, found.slices)
+
+
+def _fits(largest: Mapping[str, float]) -> Callable[[Node], bool]:
+    """True for nodes whose numbers were seen to be far within float16's range."""
+    from ..passes.halves.halves import END, ROOM
+
+    def fits(node: Node) -> bool:
+        seen = [largest[name] for name in node.sources if name in largest]
+        return bool(seen) and ROOM * max(seen) <= END
+
+    return fits

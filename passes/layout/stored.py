@@ -1,29 +1,31 @@
-"""Values between layers stored as bfloat16, where layers compute in it.
+"""Values between layers stored as bfloat16 or float16, where layers compute in it.
 
     conv -> C16 float32 -> relu, pool -> C16 float32 -> conv      ->      the same in C16 bfloat16
+    conv16 -> silu -> C8 float32 -> mean                          ->      the same in C8 float16
 
 What a kernel reads is widened, what it writes is rounded; in between all is float32, as before. So arenas and traffic
 are halved, and nothing else is another: NaN and infinity stay, sums are as long.
 
-A value is stored so if it is off by bfloat16's rounding already: a layer that multiplies in it made it, or a map,
+A value is stored so if it is off by the type's rounding already: a layer that multiplies in it made it, or a map,
 pool, norm or move of what such a layer made. All others stay in float32:
 
 - what the model is given and gives, and all that has their memory;
 - the last sums before the outputs, whose rounding a user sees, or a softmax enlarges;
 - what operators read or make that find positions by numbers (samplings, the largest of many, indices);
 - what operators of loops of their own read and make, who know float32 alone;
-- open sizes.
+- open sizes;
+- and of float16 what may leave its range: ``fits`` says of a node whether what it makes stays within.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...schedules.math.bfloat16 import NAME
 from ...schedules.operators.kind import ANCHORS, Facts
 from ...schedules.words.dims import is_open
-from ...schedules.words.group import Group, Value
+from ...schedules.words.group import Group, Node, Value
 from ...schedules.words.layout import Layout
 from ...schedules.words.policy import Layers
 
@@ -38,7 +40,7 @@ POSITIONS = frozenset(
 
 @dataclass(frozen=True)
 class Stored:
-    """``layouts`` and ``slices`` of all values, as the layout pass gives them, with those stored as bfloat16; ``count``
+    """``layouts`` and ``slices`` of all values, as the layout pass gives them, with those stored so; ``count``
     of ``of`` values between layers are."""
 
     layouts: dict[Value, Layout]
@@ -54,8 +56,10 @@ def store_narrow(
     slices: Mapping[Value, tuple[Value, int]],
     fixed: Iterable[Value],
     layers: Layers | None = None,
+    kind: str = NAME,
+    fits: Callable[[Node], bool] = lambda _: True,
 ) -> Stored:
-    """The layouts with all that may be stored as bfloat16. ``fixed``: inputs and outputs of the model, and what else
+    """The layouts with all that may be stored as ``kind``. ``fixed``: inputs and outputs of the model, and what else
     stays in float32. Where ``layers`` have precisions of their own, no number is rounded that they would not round:
     what is stored so is read as data of layers in bfloat16, and by nothing else."""
     shared = _Shared()
@@ -65,7 +69,7 @@ def store_narrow(
     values |= dict.fromkeys(shared.members)
     rounded: set[Value] = set()  # by what stands for all that share memory
     for group in groups if layers is None else ():
-        if _multiplies(group) or any(shared.of(v) in rounded for v in group.inputs):
+        if _multiplies(group, kind) or any(v.dtype == kind or shared.of(v) in rounded for v in group.inputs):
             rounded.update(shared.of(v) for v in group.outputs)
     if layers is not None:
         read = [(shared.of(v), _rounds(group, v, layers)) for group in groups for v in group.inputs]
@@ -73,8 +77,11 @@ def store_narrow(
     left = {shared.of(v) for v in fixed}
     left |= {shared.of(v) for g in groups if _is_exact(g) for v in (*g.inputs, *g.outputs)}
     left |= {shared.of(v) for v in values if v.dtype != WIDE or v.constant is not None or is_open(v.shape)}
+    if kind != NAME:
+        makers = {r: n for g in groups for n in g.nodes for r in n.results}
+        left |= {shared.of(v) for v in values if v in makers and not fits(makers[v])}
     narrow = {v for v in values if shared.of(v) in rounded - left}
-    known = {v: layouts.get(v, Layout.plain(v.shape)).storing(NAME) for v in narrow}
+    known = {v: layouts.get(v, Layout.plain(v.shape)).storing(kind) for v in narrow}
     at = {v: (base, offset // 2 if base in narrow else offset) for v, (base, offset) in slices.items()}
     of = sum(1 for g in groups for v in g.outputs if v.dtype == WIDE)
     count = sum(1 for g in groups for v in g.outputs if v in narrow)
@@ -106,9 +113,10 @@ def _rounds(group: Group, value: Value, layers: Layers) -> bool:
     return sum(v is value for n in group.nodes for v in n.inputs) == 1
 
 
-def _multiplies(group: Group) -> bool:
-    """True for layers that may multiply in bfloat16."""
-    return any(n.operator in ANCHORS and n.results[0].dtype == WIDE for n in group.nodes)
+def _multiplies(group: Group, kind: str = NAME) -> bool:
+    """True for layers that may multiply in ``kind``."""
+    dtype = WIDE if kind == NAME else kind
+    return any(n.operator in ANCHORS and n.results[0].dtype == dtype for n in group.nodes)
 
 
 def _is_exact(group: Group) -> bool:

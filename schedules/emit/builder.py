@@ -27,6 +27,7 @@ from tvm.tirx.stmt import ForKind
 
 from ..math.bfloat16 import ATTRIBUTE as NARROWS
 from ..math.bfloat16 import Narrow, bits_of, rounded, widened
+from ..math.float16 import Halved, half_load, halved
 from ..math.wrapping import wraps
 from ..words.atoms import variable
 from ..words.dims import Dim
@@ -141,6 +142,8 @@ class KernelBuilder:
             made = not isinstance(value, prim.FloatImm) and value.ty.dtype.lanes == 1
             value = rounded(self.bind(value) if made else value) if bits is None else bits
             buffer = buffer.stored
+        elif isinstance(buffer, Halved):
+            buffer, value = buffer.stored, halved(value)
         self.add(tirx.BufferStore(buffer, value, [index(offset)]))
 
     def bind(self, value: Any, name: str = "t") -> Any:
@@ -186,6 +189,9 @@ class KernelBuilder:
         if bits is not None:
             made = self._in_whole_vectors(bits, lane, width)
             return None if made is None else widened(made)
+        if (load := half_load(value)) is not None and str(value.ty.dtype).startswith("float32"):
+            made = self._in_whole_vectors(load, lane, width)
+            return None if made is None else tirx.Cast(f"float32x{width}", made)
         if self.square is not None:
             column = self.square.vector(value, lane, width, self._vectors[-1].before, self.fresh)
             if column is not None:

@@ -22,7 +22,7 @@ from tvm import tirx
 
 from ..kernel.context import Context
 from ..kernel.work_sharing import has_bands, image_rows
-from ..math.bfloat16 import BITS
+from ..math.bfloat16 import memory_type
 from ..operators.regions.attributes import integer, ints
 from ..operators.te_graph import GroupGraph
 from ..words.dims import is_open
@@ -153,7 +153,9 @@ def build_shuffle(request: Request) -> Kernel:
     rows, columns = ctx.size if boxed else shape[2:4]
     work = usual(sum(v.elements for v in group.outputs))
     parallel = not boxed and work >= (LOCAL_WORK if has_bands(shape[2], request.workers) else PARALLEL_WORK)
-    stored = all(request.layout(v).stored for v in (*group.inputs, *group.outputs))  # are moved as they are
+    types = {request.layout(v).stored for v in (*group.inputs, *group.outputs)}
+    stored = len(types) == 1 and "" not in types  # are moved as they are
+    held = memory_type(types.pop()) if stored else ""
     with image_rows(ctx, shape[0], rows, parallel) as (n, y):
         for output, table in tables.items():
             lanes = request.layout(output).block
@@ -165,7 +167,7 @@ def build_shuffle(request: Request) -> Kernel:
                     part = table[block * lanes : (block + 1) * lanes]
                     picks = [(sources.index((v, c // lanes)), c % lanes) for v, c in part]
                     to = tirx.Ramp(ctx.offset(output, [n, block * lanes, y, x]), 1, lanes)
-                    made = _permuted(ctx, read, picks, lanes, BITS if stored else output.dtype)
+                    made = _permuted(ctx, read, picks, lanes, held or output.dtype)
                     k.store(_memory(ctx, output, stored), to, made)
     return Kernel(
         function=k.finish(),

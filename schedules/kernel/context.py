@@ -16,7 +16,7 @@ from ...errors import UnsupportedError
 from ..emit.builder import KernelBuilder, made_by
 from ..emit.inline import Inliner, Source, key, narrow
 from ..emit.vector_reads import undefined
-from ..math.bfloat16 import BITS, Narrow, load_of
+from ..math.bfloat16 import load_of, memory_type, reading
 from ..math.float16 import Widened, narrowed
 from ..math.wrapping import is_whole
 from ..math.wrapping import number as whole
@@ -118,10 +118,10 @@ class Context:
                     f"{self.request.group.name}: {value} has {self.request.layout(value).elements} elements in memory; "
                     f"kernels index with 32 bits, up to {LARGEST - 1}"
                 )
-            narrow = bool(self.request.layout(value).stored)
-            held = BITS if narrow else value.dtype
+            stored = self.request.layout(value).stored
+            held = memory_type(stored) if stored else value.dtype
             found = self.k.pointer(f"b{len(self._buffers)}", held, self.request.layout(value).elements)
-            found = Narrow(found) if narrow else found
+            found = reading(found, stored) if stored else found
             self._buffers[value] = found
             self.operands.append(value)
             if value.constant is not None and self.request.layout(value).is_plain:

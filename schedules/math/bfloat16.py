@@ -21,7 +21,7 @@ from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 
 from ..words.tvm_types import Expr
-from .float16 import Widened
+from .float16 import Halved, Widened, half_load
 
 NAME = "bfloat16"
 BITS = "uint16"  # that a number takes in memory
@@ -54,9 +54,20 @@ def bits_of(value: Expr) -> Any | None:
 
 
 def load_of(value: Expr) -> Any:
-    """``value``, or the load that it widens."""
+    """``value``, or the load that it widens, of bfloat16 or float16."""
     bits = bits_of(value)
+    bits = half_load(value) if bits is None else bits
     return value if bits is None else bits
+
+
+def memory_type(stored: str) -> str:
+    """That of a buffer whose values are ``stored`` in fewer bits, as Layout has it."""
+    return BITS if stored == NAME else stored
+
+
+def reading(buffer: Any, stored: str) -> Widened:
+    """``buffer``, whose values are ``stored`` in fewer bits, as one of float32."""
+    return (Narrow if stored == NAME else Halved)(buffer)
 
 
 def rounded(x: Expr) -> Expr:

@@ -13,8 +13,12 @@ from typing import Any
 
 import numpy as np
 from tvm import tirx
+from tvm.ir.expr import TensorLoad
+from tvm.ir.prim import expr as prim
 
 from ..words.tvm_types import Expr
+
+NAME = "float16"
 
 LEAST = 1024  # elements; below, there is nothing to gain
 ERROR = 2.0**-11  # of the largest element: more only where all of them are below the range's end
@@ -39,4 +43,28 @@ class Widened:
         self.stored = stored
 
     def __getitem__(self, index: Expr) -> Expr:
-        return tirx.Cast("float32", self.stored[index])
+        load = self.stored[index]
+        lanes = load.ty.dtype.lanes
+        return tirx.Cast("float32" if lanes == 1 else f"float32x{lanes}", load)
+
+
+class Halved(Widened):
+    """A buffer of float16 that reads as float32, and rounds what is written to it (KernelBuilder.store)."""
+
+
+def halved(value: Expr) -> Any:
+    """The nearest float16 of a float32, one or a vector; the very number where it was one."""
+    load = half_load(value)
+    if load is not None:
+        return load
+    if isinstance(value, prim.FloatImm):
+        return tirx.FloatImm(NAME, value.value)
+    lanes = value.ty.dtype.lanes
+    return tirx.Cast(NAME if lanes == 1 else f"{NAME}x{lanes}", value)
+
+
+def half_load(value: Expr) -> Any | None:
+    """The load of float16 that ``value`` widens; None for any other value."""
+    if not isinstance(value, prim.Cast) or not isinstance(value.value, TensorLoad):
+        return None
+    return value.value if str(value.value.ty.dtype).startswith(NAME) else None

@@ -13,7 +13,7 @@ from tvm import tirx
 
 from ..emit.builder import KernelBuilder
 from ..kernel.context import Context
-from ..math.bfloat16 import BITS, Narrow
+from ..math.bfloat16 import memory_type, reading
 from ..operators.te_graph import GroupGraph
 from ..words.dims import floor_div, is_dim
 from ..words.group import Group, Kernel, Request, Value
@@ -108,7 +108,7 @@ def _window(k: KernelBuilder, name: str, value: Value, layout: Layout) -> Any:
     """The pointer to a window of ``value``."""
     if not layout.stored:
         return k.pointer(name, value.dtype, layout.elements)
-    return Narrow(k.pointer(name, BITS, layout.elements))
+    return reading(k.pointer(name, memory_type(layout.stored), layout.elements), layout.stored)
 
 
 def _planes(layout: Layout) -> Any:
