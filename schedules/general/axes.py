@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tvm_ffi
 from tvm import sym, tirx
+from tvm.ir import Call
+from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 
+from ..emit.inline import children
 from ..words.dims import Open
 from ..words.sizes import dim_of
 from ..words.tvm_types import Expr
@@ -56,3 +60,23 @@ def is_axis(index: Expr, axis: Expr) -> bool:
     while isinstance(index, prim.Cast):
         index = index.value
     return hasattr(index, "same_as") and index.same_as(axis)
+
+
+def depends(statement: Any, mark: Expr) -> bool:
+    """True if what ``statement`` stores or names is arithmetic of the variable ``mark``; elements that are read there
+    are none."""
+    found: list[bool] = []
+
+    def look(node: Any, *_: Any) -> None:
+        found.append(_computes_with(node.value, mark))
+
+    tvm_ffi.structural_walk(statement, (tirx.BufferStore, look), (tirx.Bind, look))
+    return any(found)
+
+
+def _computes_with(value: Expr, mark: Expr) -> bool:
+    if isinstance(value, TensorLoad):
+        return False
+    if isinstance(value, tirx.Var):
+        return bool(value.same_as(mark))
+    return any(_computes_with(p, mark) for p in (value.args if isinstance(value, Call) else children(value)))

@@ -19,10 +19,11 @@ from ..emit.inline import key, narrow
 from ..emit.register_transpose import side_of
 from ..kernel.context import Channel, Context
 from ..kernel.work_sharing import bands, has_bands
+from ..words.dims import is_open
 from ..words.group import Box, Request, Value, dtype_bytes
 from ..words.sizes import dim_of, product, usual
 from ..words.tvm_types import Expr
-from .axes import Merged, linear_coefficients, occurs
+from .axes import Merged, depends, linear_coefficients, occurs
 from .phases import Phase
 
 PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
@@ -297,7 +298,7 @@ class Nest:
         """All flat positions that one element touches, and all other values the axes flow into."""
         ctx = self.ctx
         ctx.log = []
-        with self.k.capture():
+        with self.k.capture() as named:
             inliner = ctx.inliner(self.sources())
             inliner.values = []
             tensor = self.phase.tensors[0]
@@ -320,6 +321,8 @@ class Nest:
                     inliner.expression(part, axes)
             log, ctx.log = ctx.log, None
         self.choices = inliner.choices
+        if is_open(self.phase.shape) and any(depends(s, m) for s in named for m in marks if isinstance(m, tirx.Var)):
+            log.append(tirx.floormod(marks[-1], 3))  # a position has a name, behind which is arithmetic of the axes
         return log, inliner.values
 
 

@@ -53,3 +53,18 @@ def test_every_length(of, whole):
         built.bind({"x": x}, {"y0": found})()
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=str(n))
         assert np.array_equal(built({"x": x}, threads=1)["y0"], found)
+
+
+def test_places_behind_names_are_no_lines():
+    """Blocks of channels read through reshapes whose divisors are open: the axes are not one line."""
+    g = Drawing(5)
+    x = g.conv(g.input("x", "n", 24, "h", "w"), 24, 24, 1)
+    x = g("Transpose", g("Reshape", x, g.whole(3, 3, 8, 19, -1)), perm=[0, 2, 1, 3, 4])
+    g.output(g("Reshape", x, g.whole(3, -1, 19, 23)), 4)
+    model = g.model()
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    built = halotile.compile(model)
+    for shape in ((3, 24, 19, 23), (3, 24, 23, 19)):
+        x = np.random.default_rng(1).standard_normal(shape).astype("float32")
+        (wanted,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(built({"x": x})["y0"], wanted, rtol=1e-4, atol=1e-5)
