@@ -1,10 +1,11 @@
-"""What users may give where a model is asked for."""
+"""What users may give where a model is asked for. A library that is found in the cache needs no ONNX for it."""
 
 from __future__ import annotations
 
 import os
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import onnx
+if TYPE_CHECKING:
+    import onnx
 
-ModelGiven: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
+ModelGiven: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"

@@ -138,7 +138,7 @@ def test_command_line(tmp_path):
 @pytest.mark.parametrize(
     "arguments, code, words",
     [
-        (["--input", "x=NV21"], 2, "'NV21' is none of"),
+        (["--input", "x=NV61"], 2, "'NV61' is none of"),
         (["--input", "x=size=0x4"], 2, "Image: size="),
         (["--input", "x"], 2, "not of the form"),
         (["--input", "q=RGB"], 1, "no input 'q'"),
