@@ -161,7 +161,11 @@ def test_open_dimensions_stay_open() -> None:
         assert built.verify(arrays, model=model).ok
 
 
-def test_the_command_line_records_what_the_same_bytes_come_from(tmp_path: Path) -> None:
+def test_the_command_line_records_what_the_same_bytes_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cache of its own: in that of all tests, other processes have left objects."""
+    monkeypatch.setenv("HALOTILE_CACHE", str(tmp_path / "cache"))
     model = image_net()
     onnx.save(model, tmp_path / "net.onnx")
     np.savez(tmp_path / "samples.npz", x=np.stack([s["x"] for s in samples(model, 5)]))
