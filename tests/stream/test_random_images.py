@@ -12,8 +12,8 @@ import halotile
 import numpy as np
 import onnxruntime
 import pytest
-from halotile.compiler.stream.machine import Stream
 from random_images import random_image_graph
+from streamed_images import streamed
 
 MORE = int(os.environ.get("HALOTILE_RANDOM_IMAGES", "0"))
 STREAMS = range(MORE) if MORE else (0, 7, 24, 33, 46, 61)
@@ -27,23 +27,6 @@ def reference(model):
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     names = [o.name for o in session.get_outputs()]
     return lambda x: dict(zip(names, session.run(None, {"x": x})))
-
-
-def streamed(model, x, most, random):
-    """The outputs, by pushes of at most so many rows and pulls of any number."""
-    stream = Stream(model._runs, model.plan, {}, poison=True)
-    parts = {p.name: [] for p in model.plan.outputs}
-    done = 0
-    while done < x.shape[2]:
-        count = int(random.integers(1, most + 1))
-        stream.push(x[:, :, done : done + count])
-        done += count
-        for name, found in parts.items():
-            found.append(stream.pull(name, int(random.integers(0, stream.ready(name) + 1))))
-    stream.finish()
-    for name, found in parts.items():
-        found.append(stream.pull(name))
-    return {p.name: np.concatenate(parts[p.name], p.axis) for p in model.plan.outputs}
 
 
 def same(found, wanted, about):
