@@ -16,7 +16,7 @@ from .errors import HalotileError
 from .version import __version__
 
 __all__ = [
-    "Image", "Model", "Output", "Target", "compile", "inspect", "load", "tune", "errors", "HalotileError",
+    "Image", "Model", "Output", "Target", "compile", "inspect", "load", "report", "tune", "errors", "HalotileError",
     "__version__",
 ]  # fmt: skip
 
@@ -24,11 +24,11 @@ __path__ += [f"{folder}/compiler/public" for folder in __path__]  # halotile.onn
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever wants to read along says so
 
-_HOMES = {"compile": "api", "inspect": "api", "tune": "api", "load": "model", "Model": "model", "Target": "api",
-          "Image": "images", "Output": "images"}  # fmt: skip
+_HOMES = {"compile": "api", "inspect": "api", "report": "api", "tune": "api", "load": "model", "Model": "model",
+          "Target": "api", "Image": "images", "Output": "images"}  # fmt: skip
 
 if TYPE_CHECKING:  # for those who read without running; what is not here does not exist for them
-    from .compiler.api import Target, compile, inspect, tune
+    from .compiler.api import Target, compile, inspect, report, tune
     from .compiler.images import Image, Output
     from .compiler.model import Model, load
 else:

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import onnx
 
+from ..compiler.page.peak import Meter, Peak
 from ..compiler.verify import PRECISION_RTOL
 from ..errors import HalotileError, RunError
 from ..targets.detect import native
 from .check_models import TOLERANCE, compare, reference, tied
 from .models import MODELS, ModelEntry, ModelFile
-from .peak import Meter, Peak
 from .peers.environment import OURS, PEERS, Peer, python_of
 from .peers.process import EngineProcess
 from .profile import derive

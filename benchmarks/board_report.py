@@ -19,10 +19,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ..compiler.page.peak import Meter
 from ..targets.detect import native
 from ..version import __version__
 from .bench import machine
-from .peak import Meter
 from .peers.environment import PEERS
 from .results import ModelResult, as_data
 

@@ -154,10 +154,10 @@ def bench(
     if build:
         _bench_build(places[0], sizes_of(sizes), on, threads, warmup, runs, affinity, json_path, as_json)
         return
+    from ..compiler.page.peak import Meter
     from .bench import ABLATIONS, Settings, machine, measure
     from .markdown import render as as_markdown
     from .models import MODELS, ModelFile
-    from .peak import Meter
     from .peers.environment import PEERS
     from .picture import render as as_picture
     from .profile import render as profile_table
@@ -229,10 +229,10 @@ def _of_board(path: Path | None, models: str | None, threads: str, peers: str) -
 
 def _board_report(settings: Any, path: Path) -> None:
     """Measures, and writes the file after every model, so that a run that is broken off leaves what it had."""
+    from ..compiler.page.peak import Meter
     from .bench import measure
     from .board_report import board_facts, limits, report
     from .markdown import render as as_markdown
-    from .peak import Meter
 
     results: list[ModelResult] = []
     with Meter() as meter:

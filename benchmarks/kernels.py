@@ -30,13 +30,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from ..compiler.page.peak import Meter, Peak
 from ..compiler.pipeline import run_pipeline
 from ..compiler.state import Options
 from ..targets.detect import native
 from .cases import ANCHORED, CASES, Case, network_layers
 from .check_models import TOLERANCE, compare, reference
 from .models import random_inputs
-from .peak import Meter, Peak
 from .peers.engine_halotile import Engine
 
 SLICE = 0.01  # seconds of runs between two looks at the peak

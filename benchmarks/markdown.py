@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .peak import Peak
+from ..compiler.page.peak import Peak
 from .results import OURS, EngineResult, ModelResult, mean_cost, mean_ratio, peak_of, variants_of
 
 

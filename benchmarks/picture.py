@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .peak import Peak
+from ..compiler.page.peak import Peak
 from .results import OURS, EngineResult, ModelResult, peak_of
 
 WIDTH, LABEL, BAR, ROOF = 920, 170, 14, 360

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .peak import Peak
+from ..compiler.page.peak import Peak
 from .results import ModelResult
 
 

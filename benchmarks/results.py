@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .peak import Peak
+from ..compiler.page.peak import Peak
 from .summary import Summary, geometric_mean, paired_ratio
 
 OURS = "halotile"

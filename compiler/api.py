@@ -1,4 +1,4 @@
-"""The Python API: ``compile`` a model, ``inspect`` one. (``load`` is the runtime's and needs numpy only.)"""
+"""The Python API: ``compile``, ``tune``, ``inspect``, ``report``. (``load`` is the runtime's and needs numpy only.)"""
 
 from __future__ import annotations
 
@@ -232,6 +232,82 @@ def tune(
     found = measure(model, options, seconds, candidates or MOST, carried(progress))
     add(file, options.target, options.threads, found.kernels)
     return found.data()
+
+
+@guarded
+def report(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    output: str | os.PathLike[str] = "report.html",
+    target: str | Target = "native",
+    shapes: ShapesGiven | None = None,
+    threads: int | None = None,
+    exact: bool = False,
+    *,
+    typical: Mapping[str, int] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Image | Mapping[str, Any]] | None = None,
+    outputs: Mapping[str, Output | Mapping[str, Any]] | None = None,
+    images: str | os.PathLike[str] | None = None,
+    tile: Tiling | Mapping[str, Any] | None = None,
+    memory_budget: int | str | None = None,
+    optimize: Objective = "speed",
+    weights: Weights = "float32",
+    tuning: str | os.PathLike[str] | None = None,
+    seconds: float = 1.0,
+    cache: bool | str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Compiles a model and writes one HTML page about it: kernels and their times, the arena, tiles, agreement with
+    ONNX Runtime.
+
+    ``output`` is the file, ``seconds`` how long to measure besides compiling; the others are those of :func:`compile`.
+    The page needs no network. Where this machine can't run the target's code it has no times, and says so. Returns
+    ``output``, the number of ``kernels``, and whether they were ``timed``.
+    """
+    from .cache.place import chosen_cache
+    from .cache.targets import resolved
+    from .destinations import check_file_destination
+    from .images import both
+    from .options import (
+        checked_budget,
+        checked_fixed,
+        checked_optimize,
+        checked_path,
+        checked_shapes,
+        checked_threads,
+        checked_tile,
+        checked_typical,
+        checked_weights,
+    )
+    from .page.write import summary, write_page
+    from .state import Options
+
+    file = checked_path(output, "output")
+    if file is None:
+        raise HalotileError("output=None: name the file to write")
+    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not 0 < seconds < float("inf"):
+        raise HalotileError(f"seconds={seconds!r}: give how long to measure, such as 1")
+    check_file_destination(file)
+    where = chosen_cache(cache)
+    chosen, here = resolved(target, where)
+    before, behind = both(inputs, outputs, checked_path(images, "images"))
+    options = Options(
+        chosen,
+        shapes=checked_shapes(shapes),
+        typical=checked_typical(typical),
+        fixed=checked_fixed(fixed),
+        inputs=before,
+        outputs=behind,
+        threads=checked_threads(threads),
+        exact=bool(exact),
+        tile=checked_tile(tile),
+        memory_budget=checked_budget(memory_budget),
+        optimize=checked_optimize(optimize),
+        weights=checked_weights(weights, bool(exact)),
+        tuning=_choices(tuning, chosen, threads),
+        cache=where,
+    )
+    return summary(write_page(model, options, here, file, float(seconds), carried(progress)), file)
 
 
 def _choices(database: str | os.PathLike[str] | None, target: Target, threads: int | None) -> dict[str, str] | None:

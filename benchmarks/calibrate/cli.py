@@ -8,8 +8,8 @@ import click
 
 from ...compiler.cli import parameters
 from ...compiler.cli.console import StageProgress, columns, emit, emit_json
-from ...compiler.cli.places import check_file_destination, write_whole
 from ...compiler.cli.verb import OTHERS, verb
+from ...compiler.destinations import check_file_destination, write_whole
 from ...errors import OutputError
 
 

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...compiler.page.peak import Meter
 from ...compiler.pipeline import run_pipeline
 from ...compiler.runtime.loader import load
 from ...compiler.runtime.private import PrivateFolder
@@ -13,7 +14,6 @@ from ...compiler.sample import random_inputs
 from ...compiler.state import Options
 from ...schedules.instructions.amx import DEPTH, MULTIPLY_CYCLES, ROWS, has_matrix_unit
 from ...targets.target import Target
-from ..peak import Meter
 from .layers import starts
 
 FAR_LEVELS = 6  # second-level caches that a stream from beyond one takes

@@ -7,11 +7,9 @@ from typing import Any
 
 import click
 
-from ...errors import ToolchainError
 from . import parameters
 from .console import StageProgress, emit, emit_json, size
 from .images import images_options, images_wanted
-from .places import write_whole
 from .shapes import shape_options
 from .verb import verb
 
@@ -69,8 +67,7 @@ def report(
     precheck(target)
     from ..cache.targets import resolved
     from ..options import checked_weights
-    from ..page.facts import gather
-    from ..page.page import page
+    from ..page.write import summary, write_page
     from ..state import Options
     from ..tuning_file import choices
 
@@ -83,24 +80,9 @@ def report(
         tuning=choices(Path(tuning), chosen, threads) if tuning else None, cache=where,
     )  # fmt: skip
     with StageProgress(quiet=as_json) as progress:
-        facts = gather(path, options, here, seconds, progress)
-        if facts.seconds:
-            facts.peak = _peak(facts.report["threads"])
-    write_whole(final, page(facts))
-    timed = bool(facts.seconds)
+        facts = write_page(path, options, here, final, seconds, progress)
     if as_json:
-        emit_json({"output": str(final), "kernels": len(facts.report["kernels"]), "timed": timed})
+        emit_json(summary(facts, final))
     else:
         emit(f"{final}: {len(facts.report['kernels'])} kernels, {size(final.stat().st_size)}"
-             + ("" if timed else f"; {facts.untimed}"))  # fmt: skip
-
-
-def _peak(threads: int) -> Any:
-    """The machine's limits; None where there is no compiler to measure them with."""
-    from ...benchmarks.peak import Meter
-
-    try:
-        with Meter() as meter:
-            return meter.now(threads, 0.05)
-    except ToolchainError:
-        return None
+             + ("" if facts.seconds else f"; {facts.untimed}"))  # fmt: skip

@@ -46,7 +46,7 @@ class Facts:
     untimed: str = ""
     agreement: tuple[str, bool | None] = ("", None)
     outputs: list[dict[str, Any]] = field(default_factory=list)
-    peak: Any = None  # the machine's limits (benchmarks/peak.py), where they were measured
+    peak: Any = None  # the machine's limits (peak.py), where they were measured
 
 
 def gather(

@@ -18,11 +18,11 @@ from halotile.benchmarks.graph import Form, Graph
 from halotile.benchmarks.layers import conv
 from halotile.benchmarks.markdown import render
 from halotile.benchmarks.models import MODELS, ModelFile
-from halotile.benchmarks.peak import Meter
 from halotile.benchmarks.peers import environment
 from halotile.benchmarks.peers.environment import Peer, python_of
 from halotile.benchmarks.results import EngineResult, ModelResult
 from halotile.compiler.options import checked_fixed
+from halotile.compiler.page.peak import Meter
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.errors import HalotileError, ModelError, OutputError

@@ -16,7 +16,7 @@ from halotile.benchmarks.kernels import (
     summary,
 )
 from halotile.benchmarks.models import MODELS, random_inputs
-from halotile.benchmarks.peak import Meter, Peak
+from halotile.compiler.page.peak import Meter, Peak
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.family} {c.name}")

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from halotile.benchmarks.bench import Settings, measure
 from halotile.benchmarks.cli import bench
 from halotile.benchmarks.models import MODELS
-from halotile.benchmarks.peak import Peak
 from halotile.benchmarks.profile import derive, render, rows
 from halotile.compiler.cli.main import cli
+from halotile.compiler.page.peak import Peak
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.report import read_bytes
 from halotile.compiler.state import Options

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 from halotile.benchmarks.markdown import render as as_markdown
-from halotile.benchmarks.peak import Peak
 from halotile.benchmarks.picture import render as as_picture
 from halotile.benchmarks.results import BuildResult, EngineResult, ModelResult, as_data, mean_ratio
 from halotile.benchmarks.summary import summarise
+from halotile.compiler.page.peak import Peak
 
 PEAK = Peak(1, 1e11, ((1 << 20, 1e11), (1 << 23, 1e10)))
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from halotile.benchmarks.check_models import compare, reference, tied
-from halotile.benchmarks.peak import Peak
+from halotile.compiler.page.peak import Peak
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.passes.dots.operands import whole_steps

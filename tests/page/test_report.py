@@ -5,6 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from pathlib import Path
 
+import halotile
 import numpy as np
 import onnx
 import pytest
@@ -12,6 +13,7 @@ from halotile.compiler.cli.main import run
 from halotile.compiler.page.pictures import curve
 from halotile.compiler.page.svg import spread
 from halotile.compiler.plans import undominated
+from halotile.errors import HalotileError
 from onnx import TensorProto, helper, numpy_helper
 
 VOID = {"meta", "br"}
@@ -154,6 +156,24 @@ def test_the_printed_curve_has_none_either() -> None:
     untiled = {"bytes": 40, "cycles": 3, "tiled": 0}
     rows = _curve({"curve": points, "chosen": points[1], "untiled": untiled}).splitlines()
     assert len(rows) == 4 and "chosen" in rows[2] and "untiled" in rows[3]
+
+
+def test_from_python_as_on_the_command_line(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])], "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 17])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 17])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = halotile.report(model, tmp_path / "page.html", seconds=0.01, cache=False)
+    assert found == {"output": str(tmp_path / "page.html"), "kernels": 1, "timed": True}
+    assert "section" in Page((tmp_path / "page.html").read_text(encoding="utf-8")).tags
+    far = halotile.report(model, tmp_path / "far.html", "raspberry-pi-4", cache=False)
+    assert not far["timed"]
+    for wrong in ({"output": tmp_path / "no" / "page.html"}, {"seconds": 0}, {"output": tmp_path}):
+        with pytest.raises(HalotileError) as error:
+            halotile.report(model, **{"output": tmp_path / "n.html", **wrong})
+        assert "\n" not in str(error.value)
 
 
 def test_labels_keep_apart() -> None:

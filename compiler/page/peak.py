@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..compiler.codegen.toolchain import find_toolchain
-from ..errors import ToolchainError
-from ..targets.detect import native
+from ...errors import ToolchainError
+from ...targets.detect import native
+from ..codegen.toolchain import find_toolchain
 
 SOURCES = 8  # arrays that a stream reads, at most
 _SOURCE = Path(__file__).parent / "peak.c"
@@ -105,7 +105,7 @@ class Meter:
                 for size in self._sizes(threads)
             )
         # imports TVM: not before a command's options are read
-        from ..schedules.instructions.amx import has_matrix_unit
+        from ...schedules.instructions.amx import has_matrix_unit
 
         flops = _run(self._program, "fma", threads, seconds)
         matrix = _run(self._program, "matrix", threads, seconds) if has_matrix_unit(self._target) else 0.0
