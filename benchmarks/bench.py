@@ -213,7 +213,8 @@ def measure_engines(
             python = interpreters.get(contender.name) or python_of(contender.peer)
             process = stack.enter_context(EngineProcess(contender.name, python, contender.peer.engine_file))
             try:
-                result.load_seconds, info = process.load(contender.model, threads, {"precision": settings.precision})
+                asked = {"precision": settings.precision, "outputs": {n: list(v.shape) for n, v in expected[0].items()}}
+                result.load_seconds, info = process.load(contender.model, threads, asked)
                 result.version, result.precision = info["version"], info["precision"]
                 allowed = TOLERANCE if result.precision == "f32" else PRECISION_RTOL["bfloat16"]
                 differences = compare(process.compute(feeds), expected[0], allowed, expected[1])

@@ -78,7 +78,10 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
     "--precision", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True,
     help="Of ours; with bfloat16 peers take what they do by default. Each figure says what it is in.",
 )  # fmt: skip
-@click.option("--peers", default=",".join(ORDER), show_default=True, help="Engines beside ours; '' for none.")
+@click.option(
+    "--peers", default=",".join(ORDER), show_default=True,
+    help="Engines beside ours: onnxruntime, openvino, mnn, ncnn; '' for none.",
+)  # fmt: skip
 @click.option(
     "--ablate", default="",
     help="Also measure ours without: simplify, fuse (and tile), layout, winograd, matrix, dots, tile; or exact.",

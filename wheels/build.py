@@ -26,8 +26,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 ROOTS = (  # what the runtime is for; what these modules import when they are loaded goes with them
-    "__init__.py", "compiler/model.py", "compiler/notebook.py", "compiler/cli/alone.py", "compiler/runtime/*.py",
-    "compiler/reach/blocks.py", "compiler/reach/dask_arrays.py", "compiler/reach/recorded.py", "compiler/stream/run.py",
+    "__init__.py", "__main__.py", "compiler/model.py", "compiler/notebook.py", "compiler/cli/alone.py",
+    "compiler/runtime/*.py", "compiler/reach/blocks.py", "compiler/reach/dask_arrays.py", "compiler/reach/recorded.py",
+    "compiler/stream/run.py",
 )  # fmt: skip
 ROOMS = (  # that it may reach into
     "", "compiler", "compiler/cli", "compiler/reach", "compiler/runtime", "compiler/stream", "targets",

@@ -21,11 +21,15 @@ WORKER = HERE / "worker.py"
 
 @dataclass(frozen=True)
 class Peer:
-    """An engine: the file that drives it, and what its environment needs (nothing: it runs in ours)."""
+    """An engine: the file that drives it, and what its environment needs (nothing: it runs in ours).
+
+    ``closed``: the packages are all that is installed, whatever else they name (pnnx names PyTorch for a module that
+    nobody loads here)."""
 
     name: str
     engine: str
     packages: tuple[str, ...] = ()
+    closed: bool = False
 
     @property
     def engine_file(self) -> Path:
@@ -35,6 +39,13 @@ class Peer:
 PEERS = {
     "onnxruntime": Peer("onnxruntime", "engine_onnxruntime.py", ("onnxruntime==1.32.0", "numpy>=1.26")),
     "openvino": Peer("openvino", "engine_openvino.py", ("openvino==2026.4.1", "numpy>=1.26")),
+    "mnn": Peer("mnn", "engine_mnn.py", ("MNN==3.6.1", "numpy>=1.26")),
+    "ncnn": Peer(
+        "ncnn",
+        "engine_ncnn.py",
+        ("ncnn==1.0.20261020", "pnnx==20261020", "numpy>=1.26", "tqdm", "requests", "portalocker"),
+        closed=True,
+    ),
 }
 OURS = Peer("halotile", "engine_halotile.py")
 
@@ -55,7 +66,8 @@ def python_of(peer: Peer, folder: Path | None = None) -> Path:
         shutil.rmtree(home, ignore_errors=True)
         home.parent.mkdir(parents=True, exist_ok=True)
         _run([sys.executable, "-m", "venv", str(home)], peer)
-        _run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *peer.packages], peer)
+        closed = ["--no-deps"] if peer.closed else []
+        _run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *closed, *peer.packages], peer)
         (home / "complete").touch()
     return python
 

@@ -114,11 +114,28 @@ def test_an_environment_is_made_once_and_an_impossible_one_is_refused(tmp_path: 
     assert python_of(peer, tmp_path) == home / "bin" / "python"
 
 
+def test_a_closed_environment_holds_what_is_listed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], peer: Peer) -> None:
+        commands.append(command)
+        if "venv" in command:
+            Path(command[-1]).mkdir()
+
+    monkeypatch.setattr(environment, "_run", run)
+    for name in ("mnn", "ncnn"):
+        peer = environment.PEERS[name]
+        (tmp_path / name).mkdir()
+        assert peer.engine_file.is_file() and python_of(peer, tmp_path / name).parts[-2:] == ("bin", "python")
+        assert list(peer.packages) == commands[-1][-len(peer.packages) :]
+        assert ("--no-deps" in commands[-1]) == peer.closed == (name == "ncnn")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["-m", "resnet51"], "'resnet51' is neither a model nor a tag"),
-        (["--peers", "mnn"], "'mnn' is none of"),
+        (["--peers", "tflite"], "'tflite' is none of"),
         (["--threads", "0"], "'0' is not a number of threads"),
         (["--ablate", "everything"], "'everything' is none of"),
         (["--memory-budget", "some"], "'some' is not a size such as 32MiB or 500KB, nor a share"),

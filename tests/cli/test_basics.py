@@ -15,7 +15,7 @@ from halotile.compiler.cli import console, main
 from halotile.compiler.cli.console import columns, count, seconds, size
 from small_models import tiny
 
-COMMAND = [sys.executable, "-m", "halotile.compiler.cli"]
+COMMAND = [sys.executable, "-m", "halotile"]
 
 
 def halotile(*arguments: str, **options) -> subprocess.CompletedProcess[str]:

@@ -228,3 +228,10 @@ def test_other_commands_say_what_is_missing(python: Path, folder: Path, verb: st
 def test_usage(python: Path, folder: Path, words: list[str], code: int, told: str) -> None:
     done = halotile(python, folder, *words)
     assert done.returncode == code and told in done.stdout + done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_module_is_the_command(python: Path, folder: Path) -> None:
+    command = [python, "-m", "halotile", "run", "fixed", "-i", "x=fixed.2.x.npy", "--json", "-j", "1"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, env=venvs.outside())
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["outputs"][0]["shape"] == [2, 5, 1, 1]
