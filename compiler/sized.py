@@ -75,10 +75,11 @@ def compared_sizes(model: Sizable) -> list[dict[str, int]]:
     typical = chosen_sizes(model, {})
     small = {symbol.name: _odd(symbol) for symbol in model.symbols}
     tried = [small, typical] if small != typical else [typical]
-    return [sizes for sizes in tried if _possible(model, sizes)] or [typical]
+    return [sizes for sizes in tried if possible(model, sizes)] or [typical]
 
 
-def _possible(model: Sizable, sizes: Mapping[str, int]) -> bool:
+def possible(model: Sizable, sizes: Mapping[str, int]) -> bool:
+    """Whether the model takes these sizes together."""
     try:
         model.input_shapes(sizes)
     except HalotileError:

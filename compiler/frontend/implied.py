@@ -203,13 +203,16 @@ def require_at_least(
 
 
 def learn_at_least(value: Any, least: int, why: str) -> None:
-    """The least that the symbol of f n + c, floor(n / k), max(n, k) or min(n, k) must be; nothing for a dim of another
-    form."""
+    """The least that the symbol of f n + c, floor(n / k), max(n, k) or min(n, k) must be, and the symbols of a product
+    that is not zero; nothing for a dim of another form."""
     terms = dict(terms_of(value))
     least -= terms.pop((), 0)
     if len(terms) != 1:
         return
     ((monomial, factor),) = terms.items()
+    if factor > 0 and least > 0 and len(monomial) > 1:
+        for atom in monomial if all(a.low >= 0 for a in monomial) else ():
+            learn_at_least(Dim({(atom,): 1}), 1, why)
     if factor <= 0 or len(monomial) != 1 or monomial[0].low * factor >= least:
         return
     atom, most = monomial[0], -(-least // factor)

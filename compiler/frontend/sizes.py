@@ -22,7 +22,7 @@ from ...schedules.words.refusal import Refusal
 from .converters.movement import constant_pad, take
 from .lengths import length_of, most_of, run_time
 from .node import Node, normal_axes, normal_axis
-from .parts import Rule, Write, filled, length, with_part
+from .parts import Rule, Write, filled, length, part_of, with_part
 from .value import Value, unknown
 
 R = relax.op
@@ -48,9 +48,9 @@ def _numbers(node: Node, index: int, what: str, attribute: str | None = None) ->
     return [v if isinstance(v, Dim) else int(v) for v in numbers.reshape(-1)]
 
 
-def _lengths(x: Value) -> list[Any]:
-    """The shape as it is at run time."""
-    if is_open(x.shape):
+def _lengths(x: Value, room: bool = False) -> list[Any]:
+    """The shape as it is at run time; only with ``room`` may that of what is there in part be open."""
+    if is_open(x.shape if not room or x.part is None else [d for a, d in enumerate(x.shape) if a != x.part.axis]):
         raise Open(f"dimensions of {x} are open, and others depend on the data")
     return [length(x) if x.part is not None and x.part.axis == a else d for a, d in enumerate(x.shape)]
 
@@ -73,7 +73,7 @@ def _sized(node: Node, value: Value, axis: int, dim: Any) -> Value:
 def _reshape(node: Node, write: Write) -> list[Value]:
     """What is there keeps its order: rows stay where they are, or all of it is read again."""
     x, target = node.need(0), _numbers(node, 1, "its shape", "shape")
-    lengths = _lengths(x)
+    lengths = _lengths(x, room=True)
     if not node.attr("allowzero", 0):
         target = [lengths[i] if not isinstance(d, Dim) and d == 0 else d for i, d in enumerate(target)]
     total = math.prod(lengths)
@@ -96,8 +96,10 @@ def _flatten(node: Node, write: Write) -> list[Value]:
 
 def _reshaped(node: Node, x: Value, target: list[Any]) -> list[Value]:
     """``x`` in a shape of as many elements as are there."""
-    lengths = _lengths(x)
+    lengths = _lengths(x, room=True)
     axis = _one(node, target)
+    if axis is not None and x.part is not None and is_open(x.shape):
+        return [_open_rows(node, x, target, axis)]
     if axis is None or x.part is None:
         return [node.reshape(x, target)]
     at = x.part.axis
@@ -119,6 +121,16 @@ def _reshaped(node: Node, x: Value, target: list[Any]) -> list[Value]:
     place = node.do(R.minimum, place, node.scalar(x.size - 1, rows))
     flat = node.own("halotile.gather", node.reshape(whole, (x.size,)), place, axis=0)
     return [_sized(node, node.reshape(flat, shape), axis, target[axis])]
+
+
+def _open_rows(node: Node, x: Value, target: list[Any], axis: int) -> Value:
+    """``x``, of which there is room for an open number of rows, in a shape that leaves them where they are."""
+    at = part_of(x).axis
+    room = quotient(x.shape[at] * math.prod(x.shape[at + 1 :]), math.prod(target[axis + 1 :]))
+    if math.prod(target[:axis]) != math.prod(x.shape[:at]) or room is None:
+        raise Open(f"dimensions of {x} are open, and others depend on the data")
+    shape = [room if a == axis else d for a, d in enumerate(target)]
+    return _sized(node, node.reshape(x.with_part(None), shape), axis, target[axis])
 
 
 def _stretched(node: Node, x: Value, target: list[Any]) -> list[Value]:
@@ -183,6 +195,8 @@ def _slice(node: Node, write: Write) -> list[Value]:
     x = node.need(0)
     first, last = (_bounds(node, i, name) for i, name in ((1, "starts"), (2, "ends")))
     axes = node.ints(3, "its axes", "axes") or list(range(first.size))
+    if x.part is not None and x.part.axis not in normal_axes(axes, x.rank) and first.is_constant and last.is_constant:
+        return [r.with_part(x.part) for r in write([x.with_part(None), *node.inputs[1:]]) if r is not None]
     steps = node.ints(4, "its steps") or [1] * len(axes)
     for index, (axis, step) in enumerate(zip(normal_axes(axes, x.rank), steps)):
         x = _cut(node, x, axis, _bound(node, first, index), _bound(node, last, index), step)

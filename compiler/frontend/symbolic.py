@@ -28,7 +28,7 @@ from ...schedules.words.dims import (
     quotient,
 )
 from .functions import dtype_name
-from .implied import learn_at_least
+from .implied import learn_at_least, require_at_least
 from .node import Node
 from .value import Value
 
@@ -158,7 +158,7 @@ def _divide(node: Node, values: list[Value]) -> Value | None:
             learn_at_least(a, 0, "below which an integer division would round otherwise")  # as in (n - 1) / 2 + 1
             if bounds(a)[0] < 0 or bounds(b)[0] < 0:
                 raise Open("the sign decides how it rounds")
-            return floor_div(a, b)
+            return _floored(a, b)
         if not isinstance(a, Dim) and not isinstance(b, Dim):
             return a / b
         exact = quotient(_rational(a), _rational(b))
@@ -188,9 +188,16 @@ def _modulo(node: Node, values: list[Value]) -> Value | None:
             learn_at_least(b, 1, "of which a remainder is taken")
         if bounds(b)[0] < (1 if bounds(a)[0] < 0 else 0) or bounds(a)[0] < 0 and toward_zero:
             raise Open("the sign decides the remainder")
-        return a - floor_div(a, b) * b
+        return a - _floored(a, b) * b
 
     return _each(one)(node, values)
+
+
+def _floored(a: Any, b: Any) -> Any:
+    """floor(a / b), where a run that succeeds divides by no zero."""
+    if isinstance(b, Dim) and quotient(a, b) is None:
+        require_at_least(b, 1, "a division", "by which is divided")
+    return floor_div(a, b)
 
 
 def _floor(a: Any) -> Any:

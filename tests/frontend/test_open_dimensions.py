@@ -352,3 +352,22 @@ def test_a_bound_of_a_slice_counts_from_the_front() -> None:
     end = g("Sub", g("Mul", g("Unsqueeze", g.size(x, 0), g.const([0])), g.const([2])), g.const([1]))
     model = finished(g, g("Slice", g.weight(40, 4), g.const([0]), end, g.const([0])), x)
     assert bounds_of(model)["h"][0] == 1 and operators(model)[2][0] == "min(2*h - 1, 40), 4"
+
+
+@pytest.mark.parametrize("form", ["left over", "divided", "remainder"])
+def test_what_is_divided_by_is_not_zero(form: str) -> None:
+    """Else the arena's bytes could not be told at the size 0: each symbol of a product is at least 1."""
+    g = Raw(17)
+    x, z = g.input("x", ("b", "n", 12)), g.input("z", ("c", "d", 5))
+    if form == "left over":
+        y = g.view(x, g.size(z, 0), g.size(z, 1), -1)
+    else:
+        many = g("Mul", g.size(z, 0), g.size(z, 1))
+        length = g("Div", g("Mul", g.size(x, 1), g.const(7)), many)
+        if form == "remainder":
+            length = g("Add", g("Mod", g.size(x, 1), many), g.const(1))
+        shape = g("Concat", g.const([1]), g.unsqueeze(length, 0), g.const([12]), axis=0)
+        y = g("Expand", g("ReduceSum", x, g.const([1]), keepdims=1), shape)
+    known = bounds_of(finished(g, y))
+    assert (known["c"][0], known["d"][0], known["n"][0]) == (1, 1, 0)
+    assert "by which is divided" in known["c"][2] and not known["n"][2]

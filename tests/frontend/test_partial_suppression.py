@@ -135,3 +135,26 @@ def test_suppression_by_numbers_of_run_time(running: str) -> None:
     more += [{"above": np.array([v], "float32")} for v in (0.9, 2)] if "above" in given else []
     suppression = node("NonMaxSuppression", "boxes scores most overlap above", "kept")
     same([suppression], {**feeds, **given}, "kept", more=more, **known)
+
+
+def test_columns_of_what_is_kept_of_any_number_of_boxes() -> None:
+    """Where the room itself is open, columns are cut and put into one axis, as detectors end; the rows stay."""
+    nodes = [
+        node("NonMaxSuppression", "boxes scores most overlap above", "kept"),
+        node("Slice", "kept two three one", "column"),
+        node("Reshape", "column flat", "which"),
+        node("Squeeze", "boxes zero", "all"),
+        node("Gather", "all which", "best"),
+        node("Slice", "kept one two one", "kinds"),
+    ]
+    given = {"boxes": boxes_of(1, 12), "scores": RNG.random((1, 3, 12)).astype("float32")}
+    known = {name: np.array([n]) for n, name in enumerate(("zero", "one", "two", "three"))}
+    model = model_of(nodes, given, ("best", "kinds"), **KEEP, **known, flat=np.array([-1]))
+    for info, axis in zip(model.graph.input, (1, 2)):
+        info.type.tensor_type.shape.dim[axis].dim_param = "places"
+    compiled = halotile.compile(model)
+    for places in (1, 2, 9, 40):
+        feeds = {"boxes": boxes_of(1, places), "scores": RNG.random((1, 3, places)).astype("float32")}
+        results = compiled(feeds)
+        for name, wanted in zip(("best", "kinds"), peer(model, feeds), strict=True):
+            close(results[name], results[f"{name}.length"], wanted)

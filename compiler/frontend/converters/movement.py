@@ -11,7 +11,7 @@ from tvm import relax
 
 from ....schedules.operators.movement import MOST_PARTS
 from ....schedules.words.cases import settled
-from ....schedules.words.dims import Dim, Open, bounds, is_open, maximum, minimum
+from ....schedules.words.dims import Dim, Open, bounds, is_open, maximum, minimum, quotient
 from ....schedules.words.refusal import Refusal
 from ..implied import broadcast, equal, learn_at_least, learn_at_most, require_at_least, require_equal
 from ..node import Node, normal_axes, normal_axis
@@ -41,6 +41,8 @@ def reshape(node: Node) -> Value:
         target = [x.shape[i] if d == 0 else d for i, d in enumerate(target)]
     if target.count(-1) == 1:
         rest = math.prod(d for d in target if d != -1)
+        if isinstance(rest, Dim) and quotient(x.size, rest) is None:
+            require_at_least(rest, 1, "what is left", "by which is divided")
         target[target.index(-1)] = 0 if rest == 0 else x.size // rest
     if is_open([*target, *x.shape]):
         if x.size == 0 or 0 in target:
