@@ -223,7 +223,7 @@ def measure_engines(
                 result.error = str(error)
                 continue
             running.append((result, process))
-        _time(running, settings)
+        time_in_turn(running, settings)
         for result, process in running:
             if result.error is None:
                 result.peak_rss = process.peak_rss()
@@ -244,7 +244,7 @@ def _profiled(
     return replace(build, kernels=[{**k, "seconds": t} for k, t in zip(build.kernels, times, strict=True)])
 
 
-def _time(running: Sequence[tuple[EngineResult, EngineProcess]], settings: Settings) -> None:
+def time_in_turn(running: Sequence[tuple[EngineResult, EngineProcess]], settings: Settings) -> None:
     """Rounds of bursts until the time is up; fills in times and the load of others."""
     bursts: dict[str, list[tuple[float, ...]]] = {result.engine: [] for result, _ in running}
     wall: dict[str, float] = dict.fromkeys(bursts, 0.0)

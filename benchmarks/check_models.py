@@ -65,11 +65,11 @@ def compare(
         if a.shape != b.shape or a.dtype != b.dtype:
             lines.append(f"{name}: {a.dtype}{list(a.shape)} instead of {b.dtype}{list(b.shape)}")
             continue
-        error, bound = largest_difference(a, b), tolerance * _largest(b) + tolerance / TOLERANCE * ABSOLUTE
+        error, bound = largest_difference(a, b), tolerance * largest(b) + tolerance / TOLERANCE * ABSOLUTE
         bound = max(bound, (ties or {}).get(name, 0.0))
         if not error <= bound:
             lines.append(
-                f"{name}: differs by {error:.3g}, allowed {bound:.3g} (largest value {_largest(b):.3g})"
+                f"{name}: differs by {error:.3g}, allowed {bound:.3g} (largest value {largest(b):.3g})"
             )
     return lines
 
@@ -82,7 +82,8 @@ def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.max(np.where(np.isnan(difference), np.inf, difference), initial=0.0))
 
 
-def _largest(values: np.ndarray) -> float:
+def largest(values: np.ndarray) -> float:
+    """The largest finite number, whatever its sign."""
     finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
     return float(np.max(np.abs(finite.astype(np.float64)), initial=0.0))
 
@@ -101,7 +102,7 @@ def check(entry: ModelEntry, small: bool, exact: bool) -> tuple[bool, str]:
     report = compiled.report
     if lines:
         return False, "; ".join(lines)
-    relative = max(largest_difference(ours[n], theirs[n]) / max(_largest(theirs[n]), 1e-30) for n in theirs)
+    relative = max(largest_difference(ours[n], theirs[n]) / max(largest(theirs[n]), 1e-30) for n in theirs)
     sizes = f"arena {report['arena_bytes'] / 1e6:.1f} MB, weights {report['weight_bytes'] / 1e6:.1f} MB"
     return (
         True,

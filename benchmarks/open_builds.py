@@ -62,11 +62,11 @@ def measure(entry: OpenEntry, target: str = "native", threads: int = 2, kernels:
         path = Path(folder, f"{entry.name}.onnx")
         onnx.save(entry.model(), path)
         options: dict[str, Any] = {"threads": threads, "cache": None}
-        built = Path(folder, "open")
-        _build(path, None, Options(resolve(target), typical=entry.typical, stop_after="plan", **options))  # warms up
+        library = Path(folder, "open")
+        built(path, None, Options(resolve(target), typical=entry.typical, stop_after="plan", **options))  # warms up
         with _objects() as objects:
-            spent, report = _build(path, built, Options(resolve(target), typical=entry.typical, **options))
-        with load(built) as model:
+            spent, report = built(path, library, Options(resolve(target), typical=entry.typical, **options))
+        with load(library) as model:
             every = [chosen_sizes(model, {}, sizes) for sizes in entry.sizes]
             specs = [inputs_at(model, sizes) for sizes in every]
             arenas = [model.arena_bytes(threads, sizes) for sizes in every]
@@ -76,11 +76,11 @@ def measure(entry: OpenEntry, target: str = "native", threads: int = 2, kernels:
             shapes = {spec.name: spec.shape for spec in at}
             fixed = Path(folder, f"fixed {number}")
             exact.append(
-                _build(path, fixed if last is None else None,
+                built(path, fixed if last is None else None,
                        Options(resolve(target), shapes=shapes, open=False, tile="off", stop_after=last, **options))
             )  # fmt: skip
             if last is None:
-                figures = Figures(entry.name, (spent, exact[-1][0]), (_bytes(built), _bytes(fixed)))
+                figures = Figures(entry.name, (spent, exact[-1][0]), (_bytes(library), _bytes(fixed)))
         figures.arenas = [(s, own, e[1]["arena_bytes"]) for s, own, e in zip(every, arenas, exact)]
         names = {k["function"]: f"{k['name']}: {k['schedule']}" for k in report["kernels"]}
         slowest = sorted(objects, key=lambda o: -o[1])[:kernels]
@@ -88,7 +88,8 @@ def measure(entry: OpenEntry, target: str = "native", threads: int = 2, kernels:
         return figures
 
 
-def _build(path: Path, output: Path | None, options: Options) -> tuple[float, dict[str, Any]]:
+def built(path: Path, output: Path | None, options: Options) -> tuple[float, dict[str, Any]]:
+    """Seconds of the processor that a build took, and its report."""
     started = _spent()
     report = run_pipeline(path, options, output=output).report
     return _spent() - started, report

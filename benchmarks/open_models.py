@@ -8,20 +8,21 @@ entry.sizes                                # small, the typical one, large
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
 
-from .graph import Form, Graph
+from .graph import Graph
 from .layers import activation, attention, extended_mask, layer_norm, linear, reduce_mean, reshape, transpose
 from .models import MODELS
 from .open_cases import with_dims
+from .open_images import detector_full, segformer_image, text_finder, text_reader, vit_image
+from .open_sequences import RAW, conv1d, gated, sound, speech, step
 
 Sizes = dict[str, int]
-RAW = Form("torchscript", 17, raw=True)
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class OpenEntry:
     small: Sizes
     typical: Sizes
     large: Sizes
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # of integers that are no positions in a table
 
     @property
     def sizes(self) -> tuple[Sizes, Sizes, Sizes]:
@@ -90,7 +92,7 @@ def audio(width: int = 96, layers: int = 2, heads: int = 4) -> onnx.ModelProto:
     cin = 1
     for index, (kernel, stride) in enumerate(((10, 5), (3, 2), (3, 2), (3, 2), (2, 2))):
         with g.scope(f"conv.{index}"):
-            x = _conv1d(g, x, cin, width, kernel, stride)
+            x = conv1d(g, x, cin, width, kernel, stride)
             if index == 0:
                 flat = g.op("Reshape", x, g.const([0, width, -1], "int64"))
                 ones, zeros = g.weight("one", np.ones(width, np.float32)), g.weight("zero", np.zeros(width, np.float32))
@@ -101,7 +103,7 @@ def audio(width: int = 96, layers: int = 2, heads: int = 4) -> onnx.ModelProto:
     frames = ("batch", "frames", width)
     x = g.op("Transpose", x, perm=[0, 2, 1], shape=frames)
     x = linear(g, layer_norm(g, x), width, name="project")
-    y = _conv1d(g, transpose(g, x, 0, 2, 1), width, width, 16, 1, groups=8, pad=8)
+    y = conv1d(g, transpose(g, x, 0, 2, 1), width, width, 16, 1, groups=8, pad=8)
     y = g.op("Slice", y, *(g.const([v], "int64") for v in (0, -1, 2, 1)))
     y = g.op("Transpose", activation(g, y, "gelu"), perm=[0, 2, 1], shape=frames)
     x = layer_norm(g, g.op("Add", x, y, shape=frames), name="places")
@@ -111,15 +113,6 @@ def audio(width: int = 96, layers: int = 2, heads: int = 4) -> onnx.ModelProto:
             y = activation(g, linear(g, x, 4 * width, name="fc1"), "gelu")
             x = layer_norm(g, g.op("Add", linear(g, y, width, name="fc2"), x), name="norm2")
     return g.finish(logits=linear(g, x, 32, name="letters"))
-
-
-def _conv1d(
-    g: Graph, x: str, cin: int, channels: int, kernel: int, stride: int, groups: int = 1, pad: int = 0
-) -> str:
-    inputs = [g.weight("weight", g.fan_in((channels, cin // groups, kernel), 2.0))]
-    inputs += [g.weight("bias", g.normal((channels,), 0.1))]
-    shape = ("batch", channels, "frames")
-    return g.op("Conv", x, *inputs, group=groups, kernel_shape=[kernel], pads=[pad] * 2, strides=[stride], shape=shape)
 
 
 def tagger(width: int = 48, hidden: int = 64, tags: int = 17) -> onnx.ModelProto:
@@ -167,19 +160,25 @@ def _entries() -> list[OpenEntry]:
     def text(small: int, typical: int, large: int) -> tuple[Sizes, Sizes, Sizes]:
         return tuple({"batch": 1, "length": n} for n in (small, typical, large))  # type: ignore[return-value]
 
-    def sound(*samples: int) -> tuple[Sizes, Sizes, Sizes]:
-        return tuple({"batch": 1, "samples": n} for n in samples)  # type: ignore[return-value]
+    def samples(*counts: int) -> tuple[Sizes, Sizes, Sizes]:
+        return tuple({"batch": 1, "samples": n} for n in counts)  # type: ignore[return-value]
 
     def image(*sizes: int) -> tuple[Sizes, Sizes, Sizes]:
         return tuple({"n": 1, "h": s, "w": s} for s in sizes)  # type: ignore[return-value]
+
+    def one_image(small: int, typical: int, large: int) -> tuple[Sizes, Sizes, Sizes]:
+        return {"h": small, "w": small}, {"h": typical, "w": typical}, {"h": large, "w": large}
+
+    def named(name: str, small: int, typical: int, large: int) -> tuple[Sizes, Sizes, Sizes]:
+        return {"batch": 1, name: small}, {"batch": 1, name: typical}, {"batch": 1, name: large}
 
     def batch(*sizes: int) -> tuple[Sizes, Sizes, Sizes]:
         return tuple({"n": n} for n in sizes)  # type: ignore[return-value]
 
     mobile: dict[str, Any] = {"size": 96, "width": 0.5, "classes": 10}
     return [
-        OpenEntry("encoder", encoder, *text(7, 128, 384)),
-        OpenEntry("audio", audio, *sound(2000, 16000, 48000)),
+        OpenEntry("encoder", encoder, *text(7, 128, 384), {"attention_mask": (0, 2)}),
+        OpenEntry("audio", audio, *samples(2000, 16000, 48000)),
         OpenEntry("tagger", tagger, *text(5, 32, 100)),
         OpenEntry("vit_batch", lambda: MODELS["vit"].model(small=True, batch="n", width=96, size=64), *batch(1, 4, 16)),
         OpenEntry("tokens", pooled, *image(32, 128, 224)),
@@ -189,6 +188,17 @@ def _entries() -> list[OpenEntry]:
         OpenEntry("mobilenet_image", lambda: images("mobilenet_v2", **mobile), *image(32, 96, 224)),
         OpenEntry("resnet_image", lambda: images("resnet18", width=32, classes=10), *image(32, 128, 224)),
         OpenEntry("detector", maps, *image(2, 6, 20)),
+        OpenEntry("speech", speech, *named("frames", 60, 400, 1500)),
+        OpenEntry("step", step, {"batch": 1, "past": 4}, {"batch": 1, "past": 64}, {"batch": 4, "past": 300}),
+        OpenEntry("gated", gated, *text(5, 32, 100)),
+        OpenEntry("sound", sound, *samples(2000, 16000, 48000)),
+        OpenEntry("vit_image", vit_image, *image(32, 112, 224)),
+        OpenEntry("segformer_image", segformer_image, *image(32, 128, 224)),
+        OpenEntry("edsr_image", lambda: images("edsr", features=32, blocks=2), *image(24, 96, 240)),
+        OpenEntry("resnet50_image", lambda: images("resnet50", width=32, classes=10), *image(64, 128, 224)),
+        OpenEntry("detector_full", detector_full, *one_image(64, 192, 320)),
+        OpenEntry("text_finder", text_finder, *image(64, 192, 352)),
+        OpenEntry("text_reader", text_reader, {"n": 1, "w": 40}, {"n": 1, "w": 320}, {"n": 1, "w": 800}),
     ]
 
 

@@ -74,14 +74,14 @@ def measure_sizes(
             for i, sizes in enumerate(every):
                 point = Point(sizes, threads, first={name: calls[i] for name, calls in first.items()})
                 point.arena[OURS.name], point.compile[OURS.name] = arenas[i], built.seconds
-                point.library[OURS.name] = _bytes(library)
+                point.library[OURS.name] = library_bytes(library)
                 fixed = Path(folder, f"fixed {threads} {i}")
                 say(f"{_text(sizes)}: compiling for this size")
                 shapes = {spec.name: spec.shape for spec in specs[i]}
                 try:
                     exact = compiled(path, fixed, threads, {"shapes": shapes, "open": False})
                     point.arena[FIXED], point.compile[FIXED] = exact.arena_bytes, exact.seconds
-                    point.library[FIXED] = _bytes(fixed)
+                    point.library[FIXED] = library_bytes(fixed)
                 except Exception as error:  # the figures of the others must not be lost
                     point.errors[FIXED] = f"{type(error).__name__}: {error}"
                 say(f"{_text(sizes)}: measuring on {threads} threads")
@@ -124,7 +124,8 @@ def _peers(settings: Settings, path: Path) -> list[tuple[str, Peer, Path]]:
     return [(name, PEERS[name], path) for name in settings.peers]
 
 
-def _bytes(folder: Path) -> int:
+def library_bytes(folder: Path) -> int:
+    """Of the shared libraries in a built folder."""
     return sum(file.stat().st_size for file in folder.glob("*.so"))
 
 

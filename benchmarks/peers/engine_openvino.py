@@ -26,6 +26,7 @@ class Engine:
         if not own and not plain:
             raise RuntimeError(f"OpenVINO would run at {precision} although f32 was asked for")
         self.request = self.compiled.create_infer_request()
+        self.caller = self.compiled.create_infer_request()  # whose tensors are its own, and grow
         found = "f32" if plain else "bf16" if "bf" in precision else precision
         self.info = {"version": openvino.__version__.split("-")[0], "precision": found}
 
@@ -38,7 +39,7 @@ class Engine:
             self.request.set_tensor(port, openvino.Tensor(array, shared_memory=True))
 
     def call(self, inputs: dict[str, np.ndarray]) -> None:
-        self.request.infer(inputs)
+        self.caller.infer(inputs)
 
     def run(self) -> None:
         self.request.infer()
