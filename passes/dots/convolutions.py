@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...schedules.conv.direct.int8_dot import winograd_is_faster
+from ...schedules.conv.direct.int8_dot import floats_are_faster
 from ...schedules.conv.facts import ConvFacts
 from ...schedules.instructions.int8_dot import data_dtype
 from ...schedules.operators.registry import call
@@ -45,9 +45,10 @@ def dot_conv(
     if data is None or exact and data.scale != 1:
         return None
     exact = exact or node.dtype == "int32"
-    if winograd and not exact and winograd_is_faster(target, _facts(node)):
+    whole = whole_steps(node.inputs[1].array, exact)
+    if whole is None or winograd and not exact and floats_are_faster(target, _facts(node), whole[0]):
         return None
-    return _built(node, node, data, node.inputs[1].array, target, exact, borders)
+    return _built(node, node, data, whole, target, exact, borders)
 
 
 def _facts(node: Node) -> ConvFacts:
@@ -84,7 +85,8 @@ def joined_conv(target: Target, exact: bool, node: Node, borders: bool = True) -
     if data is None or data.scale != 1 or not whole or not same:
         return None
     weights = np.concatenate([p.inputs[1].array for p in ordered], axis=1)
-    return _built(node, first, data, weights, target, True, borders)
+    numbers = whole_steps(weights, True)
+    return None if numbers is None else _built(node, first, data, numbers, target, True, borders)
 
 
 def _parts(node: Node) -> list[Node] | None:
@@ -108,12 +110,13 @@ def _same(a: Node, b: Node) -> bool:
 
 
 def _built(
-    node: Node, conv: Node, data: Data, weights: np.ndarray, target: Target, exact: bool, borders: bool
+    node: Node, conv: Node, data: Data, whole: tuple[np.ndarray, np.ndarray], target: Target, exact: bool, borders: bool
 ) -> Build | None:
+    numbers, steps = whole
     wanted, lanes = data_dtype(target), target.channel_block("int32")
     groups, rank = int(conv.attrs.groups), conv.rank - 2
-    outputs, channels = weights.shape[0], weights.shape[1] * groups
-    fits = groups == 1 or weights.shape[1] % lanes == 0 and (outputs // groups) % lanes == 0
+    outputs, channels = numbers.shape[0], numbers.shape[1] * groups
+    fits = groups == 1 or numbers.shape[1] % lanes == 0 and (outputs // groups) % lanes == 0
     limits = np.iinfo(data.byte.dtype)
     if wanted is None or channels < LEAST_CHANNELS or not fits or not limits.min <= data.zero <= limits.max:
         return None
@@ -122,10 +125,6 @@ def _built(
     pads = [int(p) for p in conv.attr("padding")]
     if any(pads) and not borders and outside(data, wanted):
         return None
-    found = whole_steps(weights, exact)
-    if found is None:
-        return None
-    numbers, steps = found
     if RANGE * int(np.abs(numbers.reshape(outputs, -1).astype(np.int64)).sum(axis=1).max()) > LARGEST:
         return None
     strides, dilations = ([int(n) for n in conv.attr(name)] for name in ("strides", "dilation"))

@@ -19,13 +19,14 @@ from .direct.small_groups import SmallGroups
 from .facts import ConvFacts
 from .strassen_algorithm import Strassen
 from .winograd.algorithm import Winograd
+from .winograd.pair_algorithm import PairWinograd
 
 #: Of floats, and of bytes: in the order in which tuning tries their candidates. The last computes whatever the others
 #: refuse.
 FLOATS: tuple[Algorithm, ...] = (
     Depthwise(), FewOutputs(), SmallGroups(), AmxStrips(), AmxPixels(), Strassen(), Winograd(), Direct(),
 )  # fmt: skip
-BYTES: tuple[Algorithm, ...] = (AmxBytes(), Int8Dot())
+BYTES: tuple[Algorithm, ...] = (AmxBytes(), PairWinograd(), Int8Dot())
 ALGORITHMS: dict[str, Algorithm] = {a.name: a for a in (*FLOATS, *BYTES)}
 
 

@@ -29,6 +29,7 @@ from .opaque_numbers import fence
 WORD = 4  # bytes
 FEW = 4  # channels of a block, where there are no more
 PAIRS = "int16"  # the type of data that is no byte
+SUMMED = 1.25  # times the cycles of multiply-adds of pairs: sums take slots of the ports that multiply (Zen 3)
 
 
 def data_dtype(target: Target) -> str | None:
@@ -52,14 +53,19 @@ def multiplier(target: Target, dtype: str) -> Target:
     return replace(target, vector_registers=target.vector_registers - 2, fma_latency=1)
 
 
-def dot(target: Target, sums: Any, data: Any, weights: Any) -> Expr:
-    """``sums`` and the products of a word in each lane. All are vectors of int32, as wide as the target's."""
+def dot(target: Target, sums: Any, data: Any, weights: Any, wraps: bool = False) -> Expr:
+    """``sums`` and the products of a word in each lane. All are vectors of int32, as wide as the target's. ``wraps``:
+    sums may leave 32 bits; of pairs they are right modulo 2**32 then."""
     lanes, dtype = target.lanes("int32"), data_dtype(target)
     assert dtype is not None
     wide, narrow = f"int32x{lanes}", f"int{32 // per_word(dtype)}x{per_word(dtype) * lanes}"
     data, weights = (tirx.reinterpret(narrow, vector) for vector in (data, weights))
     if dtype == PAIRS:
-        return _fenced(sums + tirx.call_llvm_pure_intrin(wide, _instruction(target), data, weights), lanes)
+        product = tirx.call_llvm_pure_intrin(wide, _instruction(target), data, weights)
+        if not wraps:
+            return _fenced(sums + product, lanes)
+        total = tirx.Cast(f"int64x{lanes}", sums) + tirx.Cast(f"int64x{lanes}", product)
+        return _fenced(tirx.Cast(wide, total), lanes)
     return tirx.call_llvm_pure_intrin(wide, _instruction(target), sums, data, weights)
 
 

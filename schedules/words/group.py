@@ -57,6 +57,13 @@ class Value:
         flat = np.asarray(self.constant).reshape(-1)
         return all(bool((part == np.rint(part)).all()) for part in (flat[:64], flat)) and bool(flat.any())
 
+    @cached_property
+    def extremes(self) -> tuple[int, int]:
+        """Of constant whole numbers: the largest absolute value, and the largest sum of them along all axes but the
+        first."""
+        flat = np.abs(np.asarray(self.constant).reshape(self.shape[0], -1).astype(np.int64))
+        return int(flat.max(initial=0)), int(flat.sum(axis=1).max(initial=0))
+
     def __repr__(self) -> str:
         return f"{self.name}{list(self.shape)}"
 

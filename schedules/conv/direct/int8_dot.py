@@ -26,10 +26,10 @@ from tvm import tirx
 
 from ....targets.target import Target
 from ...instructions.amx import has_matrix_unit
-from ...instructions.int8_dot import PAIRS, data_dtype, dot, multiplier, per_word, words
+from ...instructions.int8_dot import PAIRS, SUMMED, data_dtype, dot, multiplier, per_word, words
 from ...kernel.unrolled_steps import unrolled
 from ...words.choice import Choice, Refusal
-from ...words.group import Kernel, Packed, Request
+from ...words.group import Kernel, Packed, Request, Value
 from ...words.sizes import usual
 from ...words.tvm_types import Expr
 from ..algorithm import Algorithm
@@ -40,7 +40,6 @@ from ..register_tile import Space, Tile, choose_tile, left_over
 from ..weight_prefetch import prefetch
 from ..winograd.choose import choose_plan
 
-SUMMED = 1.25  # times the cycles of multiply-adds: sums take slots of the ports that multiply (Zen 3)
 ROUNDED = 0.85  # that float32 has to win by, since its sums are rounded
 
 
@@ -99,18 +98,28 @@ def byte_tile(request: Request, facts: ConvFacts) -> Tile:
     return choose_tile(target, space, workers, facts.taps == 1 and request.target.fma_ports > 1)
 
 
-def winograd_is_faster(target: Target, facts: ConvFacts) -> bool:
-    """True if Winograd's algorithm in float32 is expected to beat products of pairs: ``facts`` are of the convolution
-    in float32. It is never compared with the other instructions, which take half as long."""
+def floats_are_faster(target: Target, facts: ConvFacts, numbers: np.ndarray) -> bool:
+    """True if Winograd's algorithm in float32 is expected to beat products of pairs, transformed or not: ``facts`` are
+    of the convolution in float32, whose weights are ``numbers`` times their steps. It is never compared with the other
+    instructions, which take half as long."""
     plan = choose_plan(target, facts, split=has_matrix_unit(target)) if data_dtype(target) == PAIRS else None
     if plan is None:
         return False
+    pairs = choose_plan(target, _in_pairs(facts, numbers))
+    if pairs is not None:
+        return plan.cycles < ROUNDED * pairs.cycles
     *deep, height, width = (1, *facts.out_spatial)
     blocks = -(-facts.outputs // target.lanes())
     space = Space(height, width, blocks, blocks)
     steps = facts.batch * facts.taps * -(-facts.channels // per_word(PAIRS)) * math.prod(deep)
     cycles = min(cost for cost, _ in space.tiles(multiplier(target, PAIRS))) * steps * SUMMED / target.cores
     return plan.cycles < ROUNDED * cycles
+
+
+def _in_pairs(facts: ConvFacts, numbers: np.ndarray) -> ConvFacts:
+    """A convolution of float32 as that of pairs of int16, whose weights are ``numbers``."""
+    data, weight = replace(facts.data, dtype=PAIRS), Value("weight", numbers.shape, "int8", numbers)
+    return replace(facts, data=data, weight=weight, output=replace(facts.output, dtype="int32"))
 
 
 def pack_bytes(facts: ConvFacts, blocks: int, lanes: int, block: int) -> np.ndarray:

@@ -31,17 +31,36 @@ class Winograd(Algorithm):
     boxes_in_place = True
 
     def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
-        if reason := _forbidden(request, facts):
+        if reason := self.forbids(request, facts):
             return self.refuses(reason)
         split = may_split(request)
-        plan = choose_plan(request.target, facts, split=split)
+        plan = choose_plan(self.target_of(request), facts, split=split)
         room = request.limits.room
         if plan is not None and room is not None and held_bytes(_lanes(request, facts), facts.channels, plan) > room:
-            plan = choose_plan(request.target, facts, room, split)
+            plan = choose_plan(self.target_of(request), facts, room, split)
         if plan is None:
             slower = "expected to be no faster than the direct form"
             return self.refuses(slower if applies(facts) else "no transform fits")
         return self.choice(plan, plan.cycles / MARGIN if plan.products else plan.cycles)
+
+    def target_of(self, request: Request) -> Target:
+        """What a request is planned for."""
+        return request.target
+
+    def forbids(self, request: Request, facts: ConvFacts) -> str:
+        """Why sums may not be re-associated here, or are not between channel blocks, or from few channels that lie
+        plain; empty where they may be."""
+        if not request.policy.winograd:
+            return "sums keep their order" if request.policy.exact else "switched off"
+        return self.lies_plain(request, facts)
+
+    def lies_plain(self, request: Request, facts: ConvFacts) -> str:
+        """Why data and results don't lie as the transforms take them; empty where they do."""
+        lanes = _lanes(request, facts)
+        blocked = all(request.layout(v).block == lanes for v in request.group.outputs)
+        if not blocked or request.layout(facts.data).block != (0 if facts.is_plain else lanes):
+            return "the data or the result lie in no channel blocks"
+        return ""
 
     def build(self, request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
         kernel = (build_few_winograd if plan.plain else build_winograd)(request, facts, plan)
@@ -51,10 +70,10 @@ class Winograd(Algorithm):
         return str(plan)
 
     def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Plan]]:
-        if _forbidden(request, facts) or not applies(facts):
+        if self.forbids(request, facts) or not applies(facts):
             return
         room, lanes = request.limits.room, _lanes(request, facts)
-        for plans in sorted_plans(request.target, facts, may_split(request)):
+        for plans in sorted_plans(self.target_of(request), facts, may_split(request)):
             yield [p for p in plans if room is None or held_bytes(lanes, facts.channels, p) <= room]
 
     def overwrites(self, request: Request, facts: ConvFacts, plan: Plan) -> tuple[Value, ...]:
@@ -77,19 +96,19 @@ class Winograd(Algorithm):
         if not less or not held:
             return found
         last = held
-        for held, other in smaller_plans(request.target, facts, may_split(request)):
+        for held, other in smaller_plans(self.target_of(request), facts, may_split(request)):
             if held <= CLOSE * last:
                 last = held
                 found.append(Held(held, held * workers_of(request, facts, other), other.cycles / plan.cycles))
         if last:
-            found.append(Held(0, 0, direct_cycles(request.target, facts) / plan.cycles))
+            found.append(Held(0, 0, direct_cycles(self.target_of(request), facts) / plan.cycles))
         return found
 
     def cost(self, ask: Costing, plan: Plan) -> MemberCost:
         """The cost of boxes, of which those are computed by a smaller transform, or by none, that its tiles fit
         better."""
         part, target, lanes = replace(ask.facts, edges=ask.facts.margins()), ask.target, ask.lanes
-        asks = part.data in ask.request.group.inputs and asks_next(target, part, plan, lanes)
+        asks = not plan.whole and part.data in ask.request.group.inputs and asks_next(target, part, plan, lanes)
         own = replace(_tiles_cost(ask, part, target, plan), asks=asks)
         size = plan.transform.size if plan.transform.strides == (1, 1) else 0
         every = least_plans(target, part, ask.request.limits.room, may_split(ask.request))
@@ -101,18 +120,6 @@ class Winograd(Algorithm):
 
 def _lanes(request: Request, facts: ConvFacts) -> int:
     return request.target.lanes(facts.output.dtype)
-
-
-def _forbidden(request: Request, facts: ConvFacts) -> str:
-    """Why sums may not be re-associated here, or are not between channel blocks, or from few channels that lie plain;
-    empty where they may be."""
-    if not request.policy.winograd:
-        return "sums keep their order" if request.policy.exact else "switched off"
-    lanes = _lanes(request, facts)
-    blocked = all(request.layout(v).block == lanes for v in request.group.outputs)
-    if not blocked or request.layout(facts.data).block != (0 if facts.is_plain else lanes):
-        return "the data or the result lie in no channel blocks"
-    return ""
 
 
 def _tiles_cost(ask: Costing, facts: ConvFacts, target: Target, plan: Plan) -> MemberCost:

@@ -43,7 +43,7 @@ HALF_PAIRS = {4: (Fraction(1),), 6: (Fraction(3, 4), Fraction(3, 2))}
 @dataclass(frozen=True, eq=False)
 class Axis:
     """``m`` outputs of ``taps`` taps from ``extent`` inputs. Products from the last row of ``weights`` on share that
-    row."""
+    row. Results are ``scale`` times the outputs."""
 
     m: int
     taps: int
@@ -53,6 +53,7 @@ class Axis:
     apply_data: Apply
     apply_result: Apply
     stride: int = 1
+    scale: int = 1
 
     @property
     def extent(self) -> int:
@@ -69,7 +70,7 @@ class Axis:
         by."""
         shared = np.minimum(np.arange(self.extent), self.rows - 1)
         through = np.abs(self.weights).sum(1)[shared] * np.abs(self.data).sum(1)
-        return float((np.abs(self.result) @ through).max())
+        return float((np.abs(self.result) @ through).max()) / self.scale
 
     @property
     def data_operations(self) -> int:

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from ....targets.target import Target
 from ...instructions.amx import ROWS, SUMS
+from ...instructions.int8_dot import PAIRS, multiplier
 from ...kernel.register_budget import free_registers
 from ..facts import ConvFacts
 from .cost import direct_cycles, plan_cycles, reached_share
@@ -27,13 +28,18 @@ TIE = 1.001  # times the fewest cycles can't be told from these, but more scratc
 def applies(facts: ConvFacts) -> bool:
     """True for what the algorithm can do at all: some taps along rows and columns with stride 1 and any dilation, or
     with a stride that divides them or is 2 of 3 taps, one group, float32, at least one whole tile of every phase;
-    but no weights of whole numbers, whose sums are exact. In float16 data lies in blocks of channels."""
+    but no weights of whole numbers, whose sums are exact. In float16, and of bytes in pairs of int16, whose sums stay
+    exact, data lies in blocks of channels."""
+    if facts.of_bytes:
+        able = facts.data.dtype == PAIRS and not facts.is_plain
+    else:
+        able = facts.output.dtype == "float32" or facts.output.dtype == "float16" and not facts.is_plain
     return (
-        facts.groups == 1
-        and (facts.output.dtype == "float32" or facts.output.dtype == "float16" and not facts.is_plain)
+        able
+        and facts.groups == 1
         and (facts.plane.dilation == (1, 1) or facts.plane.strides == (1, 1))
         and len(all_transforms(Layer.of(facts))) > 0
-        and not facts.weight.is_whole
+        and (facts.of_bytes or not facts.weight.is_whole)
     )
 
 
@@ -103,8 +109,8 @@ def _sorted_plans(target: Target, layer: Layer, split: bool) -> list[list[Plan]]
     """The same, transforms with products of parts apart from those with multiply-adds."""
     able = [t for t in all_transforms(layer) if not layer.half or t.growth <= target.half_growth]
     found = [_plans(target, layer, t) for t in able]
-    whole = not layer.plain and not layer.half and layer.strides[0] == layer.strides[1]
-    if split and whole and layer.kernel == F2.kernel:
+    floats = not layer.plain and not layer.half and layer.whole is None
+    if split and floats and layer.strides[0] == layer.strides[1] and layer.kernel == F2.kernel:
         found += [_plans(target, layer, t, products_for(t)) for t in able]
     return [_in_order(target.lanes(layer.dtype), layer.channels, list(plans)) for plans in found]
 
@@ -125,7 +131,8 @@ def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs =
     grid, planes = (rows_of_tiles, columns_of_tiles), layer.planes * transform.planes
     reached = 1.0 if products else reached_share(target, layer, transform)
     total = layer.batch * grid[0] * grid[1]
-    for rows, vectors in _matrix_tiles(blocks) if products else _register_tiles(target, blocks):
+    registers = target if layer.whole is None else multiplier(target, PAIRS)
+    for rows, vectors in _matrix_tiles(blocks) if products else _register_tiles(registers, blocks):
         chunks = -(-blocks // vectors)
         for strips in _strip_counts(total, rows):
             strip = -(-total // strips)
@@ -135,7 +142,7 @@ def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs =
                 split = -(-chunks // per)
                 plan = Plan(
                     transform, grid, rows, vectors, strip, used, chunks, split, 0.0, planes, products, layer.plain,
-                    layer.half,
+                    layer.half, layer.whole is not None,
                 )  # fmt: skip
                 yield replace(plan, cycles=plan_cycles(target, layer.channels, plan) / reached)
 

@@ -22,10 +22,11 @@ from typing import Any
 from ....targets.target import Target
 from ...instructions.amx import SUMS, block_cycles, loads_of
 from ...instructions.bf16_parts import parts_of
+from ...instructions.int8_dot import PAIRS, SUMMED, multiplier
 from ..facts import ConvFacts
 from ..register_tile import Space, choose_tile
 from ..weight_bandwidth import stream_rate
-from .plan import Layer, Plan, scratch_bytes, vector_bytes, weight_bytes
+from .plan import Layer, Plan, scratch_bytes, terms, vector_bytes, weight_bytes
 from .transform import Transform
 
 HALF_SUMS = 1.1  # times the cycles, for sums of RUN products that are added up
@@ -38,7 +39,7 @@ def reached_share(target: Target, layer: Layer, transform: Transform) -> float:
     one core and 0.50 on two for 0.39 (Emerald Rapids)."""
     size = 4 * transform.matrices * transform.planes * layer.planes * layer.channels * layer.outputs
     fitted = target.fitted.winograd
-    if layer.half or not transform.is_large:
+    if layer.half or layer.whole is not None or not transform.is_large:
         return 1.0
     if size <= (fitted.near_weights if target.l3_bytes else fitted.last) * target.l2_bytes:
         return 1.0
@@ -53,14 +54,15 @@ def warm_cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
 def direct_cycles(target: Target, facts: ConvFacts) -> float:
     """Predicted cycles of the direct convolution, waste at its edges included."""
     layer = Layer.of(facts)
-    target = doubled(target) if layer.half else target
+    whole = layer.whole is not None
+    target = doubled(target) if layer.half else multiplier(target, PAIRS) if whole else target
     lanes = target.lanes()
     blocks = -(-facts.outputs // lanes)
     height, width = layer.out_spatial
     tile = choose_tile(target, Space(height, width, blocks, blocks))
     count = layer.batch * -(-height // tile.rows) * -(-width // tile.columns) * (blocks // tile.blocks)
-    depth = layer.channels * facts.taps
-    step = target.fitted.winograd.step + max(
+    depth = (-(-layer.channels // 2) if whole else layer.channels) * facts.taps
+    step = target.fitted.winograd.step + (SUMMED if whole else 1.0) * max(
         tile.positions * tile.blocks / target.fma_ports,
         (tile.positions + tile.blocks) / 2,
         float(target.fma_latency),
@@ -107,12 +109,12 @@ def plan_cycles(target: Target, channels: int, plan: Plan) -> float:
     if plan.half:
         return HALF_SUMS * plan_cycles(doubled(target), channels, replace(plan, half=False))
     lanes, t, fitted = target.lanes(), plan.transform, target.fitted.winograd
-    depth, blocks_in = plan.planes * channels, plan.planes * -(-channels // lanes)
+    depth, blocks_in = plan.planes * terms(channels, plan), plan.planes * -(-channels // lanes)
     data_bytes, product_bytes = scratch_bytes(lanes, channels, plan)
     step = fitted.step + max(
-        plan.rows * plan.vectors / target.fma_ports,
+        (SUMMED if plan.whole else 1.0) * plan.rows * plan.vectors / target.fma_ports,
         (plan.rows + plan.vectors) / 2,
-        float(target.fma_latency),
+        1.0 if plan.whole else float(target.fma_latency),
         (plan.vectors * lanes + (plan.rows if starved(target) else 0)) * 4 / target.fitted.memory.beside,
     )
     share = plan.chunks_per_group / plan.chunks

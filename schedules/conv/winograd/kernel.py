@@ -25,7 +25,7 @@ each other, take turns.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,6 +41,7 @@ from ..facts import ConvFacts
 from ..kernel import PARALLEL_FLOPS, ConvKernel, finish, new_context
 from ..register_tile import Tile
 from .amx_products import MatrixProducts
+from .axis_transform import Apply
 from .plan import STACK_BYTES, Plan
 from .prefetch import Ahead
 from .products import Part, Products, RegisterTiles
@@ -266,7 +267,7 @@ class Winograd:
         for i in range(down.extent):
             with k.loop(lanes, "vectorized", "v") as v:
                 rows = [[part[(i * across.extent + j) * lanes + v] for j in range(across.extent)] for part in held]
-                made = [across.apply_data(row, number, k.bind) for row in rows]
+                made = [self._applied(across.apply_data, row, number) for row in rows]
                 for j, values in enumerate(zip(*made)):
                     self.products.keep(data, place, i * across.extent + j, values, v)
 
@@ -279,17 +280,17 @@ class Winograd:
         if self.plan.planes > 1:
             plane = self.conv.bind(tirx.floordiv(block, self.products.blocks), self.plan.planes)
             within = self.conv.bind(tirx.floormod(block, self.products.blocks), self.products.blocks)
-        held = k.local("t", self.dtype, self.t.products * lanes)
+        held = k.local("t", self.data_dtype, self.t.products * lanes)
         place = self._places(at, plane)
         self._begin(at.n, (within, tirx.IntImm("int32", 0)), place(0, 0))
         for j in range(width):
             with k.loop(lanes, "vectorized", "v") as v:
                 places = [place(i, j) for i in range(down.extent)]
                 given = [k.bind(self._shrunk(self.conv.element_at(at.n, (within, v), p))) for p in places]
-                column = down.apply_data(given, number, k.bind)
+                column = self._applied(down.apply_data, given, number)
                 inside = within * lanes + v < facts.channels
                 for i in range(down.extent):
-                    value = tirx.Select(inside, column[i], tirx.const(0, self.dtype)) if tail else column[i]
+                    value = tirx.Select(inside, column[i], tirx.const(0, self.data_dtype)) if tail else column[i]
                     k.store(held, (i * width + j) * lanes + v, value)
         self.ctx.starts.clear()
         return held
@@ -347,10 +348,23 @@ class Winograd:
                 with k.loop(lanes, "vectorized", "v") as v:
                     first, plane = products.base + (slot * vectors + b) * lanes + v, self.products.product_plane
                     column = [k.bind(products.buffer[first + (i * width + j) * plane]) for i in range(t.down.extent)]
-                    for i, value in enumerate(t.down.apply_result(column, number, k.bind)):
+                    for i, value in enumerate(self._applied(t.down.apply_result, column, number)):
                         k.store(held, (i * width + j) * lanes + v, value)
             self.number = self._numbers(t.across.apply_result, width)
             self._finish(held, at, block)
+
+    @property
+    def data_dtype(self) -> str:
+        """Of data that is being transformed."""
+        return self.dtype
+
+    def _applied(self, apply: Apply, values: Sequence[Any], number: Callable[[float], Any]) -> list[Any]:
+        """What a matrix makes of ``values``."""
+        return apply(values, number, self.k.bind)
+
+    def _outputs(self, values: Sequence[Any]) -> list[Any]:
+        """A row of outputs of a tile."""
+        return self._applied(self.t.across.apply_result, values, self.number)
 
     def _numbers(self, apply: Callable[..., Any], extent: int) -> Callable[[float], Any]:
         """Makes the numbers that a transform multiplies by. Where they have to be loaded, LLVM does so at each use, an
@@ -399,7 +413,7 @@ class Winograd:
         for i in range(down):
             with k.loop(lanes, "vectorized", "v") as v:
                 values = [held[(i * width + j) * lanes + v] for j in range(width)]
-                for j, value in enumerate(t.across.apply_result(values, self.number, k.bind)):
+                for j, value in enumerate(self._outputs(values)):
                     k.store(outputs, (i * across + j) * lanes + v, value)
         skip = [tirx.IntImm("int32", 0) if m is None else m for m in at.moved]
         with k.loop(down - skip[0], name="i") as i, k.loop(across - skip[1], name="j") as j:
@@ -414,5 +428,5 @@ class Winograd:
         for i in range(t.down.m):
             with k.loop(lanes, "vectorized", "v") as v:
                 values = [held[(i * width + j) * lanes + v] for j in range(width)]
-                for j, value in enumerate(t.across.apply_result(values, self.number, k.bind)):
+                for j, value in enumerate(self._outputs(values)):
                     self.conv.element(partial(k.bind, value), at.n, block, v, at.position((i, j)))

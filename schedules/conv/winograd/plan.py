@@ -14,6 +14,7 @@ from ...instructions.amx import REGISTER_BYTES
 from ...instructions.bf16_parts import SIX, THREE, parts_of
 from ..facts import ConvFacts
 from .transform import F2, Transform, transforms
+from .whole_transform import Reach, reach_of, whole_transforms
 
 STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack; larger one in the memory plan
 
@@ -27,7 +28,7 @@ class Plan:
     the output channels, split in ``groups``, each of which transforms the data anew. Each sum goes over the channels of
     ``planes`` planes of the kernel, and parts of these. ``products``: those of parts of numbers that the matrix unit
     makes; none where it does not, and multiply-adds do. ``plain`` data is not in blocks of channels. ``half``: in
-    float16."""
+    float16; ``whole``: in whole numbers, of int16, whose pairs are summed."""
 
     transform: Transform
     tiles: tuple[int, int]
@@ -42,6 +43,7 @@ class Plan:
     products: Pairs = ()
     plain: bool = False
     half: bool = False
+    whole: bool = False
 
     @property
     def row_tiles(self) -> int:
@@ -61,6 +63,11 @@ class Plan:
         return 2 if self.half else 4
 
     @property
+    def data_bytes(self) -> int:
+        """Of an element of transformed data."""
+        return 2 if self.half or self.whole else 4
+
+    @property
     def tasks(self) -> int:
         return self.strips * self.groups
 
@@ -68,14 +75,15 @@ class Plan:
         text = f"winograd {self.transform}, strip {self.strip}, tile {self.rows}x{self.vectors}"
         text += f", {len(self.products)} matrix products" if self.products else ""
         text += ", few channels" if self.plain else ""
-        text += ", float16" if self.half else ""
+        text += ", float16" if self.half else ", int16" if self.whole else ""
         return text + (f", {self.groups} channel groups" if self.groups > 1 else "")
 
 
 class Layer(NamedTuple):
     """What plans of a convolution depend on: those of equal layers are equal. ``batch`` counts planes of outputs,
     ``planes`` those of the kernel; the tuples are of rows and columns. The kernel of a layer of ``plain`` data
-    has taps of zeros at its end where the stride doesn't divide it. ``half``: in float16."""
+    has taps of zeros at its end where the stride doesn't divide it. ``half``: in float16; ``whole``: in whole numbers,
+    whose sums stay within that."""
 
     batch: int
     channels: int
@@ -87,6 +95,7 @@ class Layer(NamedTuple):
     kernel: tuple[int, int] = (3, 3)
     plain: bool = False
     half: bool = False
+    whole: Reach | None = None
 
     @staticmethod
     def of(facts: ConvFacts) -> Layer:
@@ -96,11 +105,12 @@ class Layer(NamedTuple):
             rows, columns = _up(rows, down), _up(columns, across)
         sizes = plane.outputs, plane.strides, plane.dilation, facts.planes, (rows, columns)
         half = facts.output.dtype == "float16"
-        return Layer(batch, facts.channels, facts.outputs, *sizes, facts.is_plain, half)
+        whole = reach_of(facts.weight) if facts.of_bytes else None
+        return Layer(batch, facts.channels, facts.outputs, *sizes, facts.is_plain, half, whole)
 
     @property
     def dtype(self) -> str:
-        return "float16" if self.half else "float32"
+        return "float16" if self.half else "int32" if self.whole else "float32"
 
 
 def _up(taps: int, stride: int) -> int:
@@ -109,6 +119,8 @@ def _up(taps: int, stride: int) -> int:
 
 def all_transforms(layer: Layer) -> list[Transform]:
     """The transforms of which the outputs have room for a tile."""
+    if layer.whole is not None:
+        return [t for t in whole_transforms(layer.kernel, layer.strides, layer.whole) if fits(layer, t)]
     return [t for t in transforms(layer.kernel, layer.strides, layer.half) if fits(layer, t)]
 
 
@@ -133,7 +145,7 @@ def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int]:
     if plan.plain:
         data = plan.transform.across.extent * (plan.planes * channels * padded * plan.column + lanes)
     products = plan.transform.products * (padded * plan.vectors * lanes + lanes)
-    return plan.element_bytes * data, plan.element_bytes * products
+    return plan.data_bytes * data, plan.element_bytes * products
 
 
 def held_bytes(lanes: int, channels: int, plan: Plan) -> int:
@@ -151,4 +163,9 @@ def vector_bytes(lanes: int, channels: int, plan: Plan) -> int:
     if plan.products:
         steps = -(-plan.planes * -(-channels // lanes) // 2)
         return steps * parts_of(plan.products) * REGISTER_BYTES
-    return plan.element_bytes * plan.planes * channels * lanes
+    return plan.element_bytes * plan.planes * terms(channels, plan) * lanes
+
+
+def terms(channels: int, plan: Plan) -> int:
+    """Multiply-adds of a sum in each plane: one for each channel, or for each pair of them."""
+    return -(-channels // 2) if plan.whole else channels

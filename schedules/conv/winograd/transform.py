@@ -165,13 +165,13 @@ def _transforms(kernel: tuple[int, int], strides: tuple[int, int], half: bool) -
     if half:
         sizes = [(down, across) for down in sorted(HALF_PAIRS)[::-1] for across in sorted(HALF_PAIRS)[::-1]]
     for size in sizes:
-        best = min(_of_size(size, kernel, strides, half), key=_products, default=None)
+        best = min(_of_size(size, kernel, strides, half), key=products_each, default=None)
         if best is not None and all(best.axes != t.axes for t in found):
             found.append(best)
     return tuple(found)
 
 
-def _products(transform: Transform) -> tuple[float, int]:
+def products_each(transform: Transform) -> tuple[float, int]:
     """For an output; of equal ones, that of fewer parts."""
     return transform.planes * transform.products / transform.outputs, transform.planes
 
@@ -180,7 +180,7 @@ def _of_size(
     sizes: tuple[int, int], kernel: tuple[int, int], strides: tuple[int, int], half: bool
 ) -> Iterator[Transform]:
     """Those of about ``sizes`` products along (rows, columns), by how many parts a kernel has along each."""
-    able = (_axes(size, taps, stride, half) for size, taps, stride in zip(sizes, kernel, strides))
+    able = (axes_of(size, taps, stride, half) for size, taps, stride in zip(sizes, kernel, strides))
     for (down, step_down), (across, step_across) in product(*able):
         transform = Transform(down, across, kernel, (step_down, step_across), _shrink(down, across) if half else 1.0)
         if transform.size > 1 and transform.growth <= (MOST_HALF_GROWTH if half else MOST_GROWTH):
@@ -193,7 +193,7 @@ def _shrink(down: Axis, across: Axis) -> float:
     return float(min(1.0, 2.0 ** np.round(np.log2(DATA / most))))
 
 
-def _axes(size: int, taps: int, stride: int, half: bool) -> list[tuple[Axis, int]]:
+def axes_of(size: int, taps: int, stride: int, half: bool = False) -> list[tuple[Axis, int]]:
     """What one axis of a kernel may be, and from one input of a part to the next."""
     if (taps, stride) == (3, 2):
         return [(STRIDED[size], 1)] if size in STRIDED and not half else []

@@ -1,0 +1,85 @@
+"""Winograd convolution of bytes, less their zero, in int16 and int32: the bits of the direct sums.
+
+    V[xi] = BT d B          int16, within which they stay (whole_transform.py)
+    M[xi] = V[xi] * U[xi]   int32, modulo 2**32
+    y = AT M A / scale      int32: the odd part by its inverse modulo 2**32, the power of two by a shift
+
+F(4x4, 3x3) takes a quarter of the direct form's multiply-adds, F(2x2, 3x3) four ninths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.ir.prim import expr as prim
+
+from ...instructions.int8_dot import PAIRS
+from ...math.wrapping import combined, number, plus, times
+from ...words.group import Kernel, Request
+from ..facts import ConvFacts
+from ..kernel import ConvKernel
+from .axis_transform import Apply
+from .kernel import Winograd, build_winograd
+from .pair_products import PairTiles
+from .plan import Plan
+from .products import Products
+from .whole_transform import quotient_of
+
+
+def build_pairs(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
+    """The kernel of a convolution of bytes by ``plan``."""
+
+    def made(conv: ConvKernel, plan: Plan) -> Winograd:
+        return PairWinograd(conv, plan, alone=True)
+
+    return build_winograd(request, facts, plan, made)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An element that a transform computes with: sums wrap."""
+
+    value: Any
+
+    @property
+    def dtype(self) -> str:
+        return str(self.value.ty.dtype)
+
+    def __add__(self, other: Whole) -> Whole:
+        return Whole(plus(self.value, other.value))
+
+    def __sub__(self, other: Whole) -> Whole:
+        return Whole(combined(prim.Sub, self.value, other.value))
+
+    def __rmul__(self, factor: int) -> Whole:
+        return Whole(times(self.value, number(factor, self.dtype)))
+
+
+class PairWinograd(Winograd):
+    """The emitter, whose elements are whole numbers."""
+
+    def _products(self) -> Products:
+        return PairTiles(self.conv, self.plan)
+
+    @property
+    def data_dtype(self) -> str:
+        return PAIRS
+
+    def _numbers(self, apply: Callable[..., Any], extent: int) -> Callable[[float], Any]:
+        return int
+
+    def _applied(self, apply: Apply, values: Sequence[Any], number: Callable[[float], Any]) -> list[Any]:
+        def name(whole: Whole) -> Whole:
+            return Whole(self.k.bind(whole.value))
+
+        return [whole.value for whole in apply([Whole(v) for v in values], number, name)]
+
+    def _outputs(self, values: Sequence[Any]) -> list[Any]:
+        shift, factor = quotient_of(self.t)
+        found = super()._outputs(values)
+        if factor != 1:
+            found = [times(v, number(factor, "int32")) for v in found]
+        return [combined(prim.RShift, v, tirx.IntImm("int32", shift)) for v in found] if shift else found
