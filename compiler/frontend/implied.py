@@ -203,13 +203,19 @@ def require_at_least(
 
 
 def learn_at_least(value: Any, least: int, why: str) -> None:
-    """The least that the symbol of f n + c, floor(n / k), max(n, k) or min(n, k) must be, and the symbols of a product
-    that is not zero; nothing for a dim of another form."""
+    """The least that the symbol of f n + c, floor(n / k), max(n, k) or min(n, k) must be, the most of c - f n, the
+    symbols of a product that is not zero, and both sides of min(n, k) + rest; nothing for a dim of another form."""
     terms = dict(terms_of(value))
+    for monomial in [m for m, factor in terms.items() if factor == 1 and len(m) == 1 and m[0].kind == "min"]:
+        for operand in monomial[0].operands if len(terms) > 1 else ():
+            learn_at_least(value - Dim({monomial: 1}) + operand, least, why)
+    below = -least
     least -= terms.pop((), 0)
     if len(terms) != 1:
         return
     ((monomial, factor),) = terms.items()
+    if factor < 0:
+        learn_at_most(-value, below, why)
     if factor > 0 and least > 0 and len(monomial) > 1:
         for atom in monomial if all(a.low >= 0 for a in monomial) else ():
             learn_at_least(Dim({(atom,): 1}), 1, why)

@@ -250,7 +250,7 @@ class Node:
     ) -> Value:
         """A strided slice with bounds within the tensor; on an open axis they count from the end where they can, so
         that no bound depends on the length."""
-        if not is_open(shape) and not is_open(x.shape):
+        if not is_open([*shape, *x.shape, *begin, *end]):
             return self.do(relax.op.strided_slice, x, axes, begin, end, step)
         places = list(zip(axes, begin, end))
         first = [_from_the_end(b, x.shape[a]) if isinstance(b, Dim) else b for a, b, _ in places]

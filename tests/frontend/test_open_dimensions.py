@@ -371,3 +371,15 @@ def test_what_is_divided_by_is_not_zero(form: str) -> None:
     known = bounds_of(finished(g, y))
     assert (known["c"][0], known["d"][0], known["n"][0]) == (1, 1, 0)
     assert "by which is divided" in known["c"][2] and not known["n"][2]
+
+
+def test_a_place_behind_a_prefix_lies_in_the_table() -> None:
+    """table[past : past + 1] is one row in every run that succeeds, and so the prefix is shorter than the table."""
+    g = Raw(17)
+    x, key = g.input("x", ("b", 1, 8)), g.input("key", ("b", 2, "past", 4))
+    past = g.unsqueeze(g.size(key, 2), 0)
+    place = g("Slice", g.weight(20, 8), past, g("Add", past, g.const([1])), g.const([0]))
+    y = g.view(g("Add", x, place), g.size(x, 0), 1, 2, 4)
+    _, _, shapes = operators(finished(g, g("Concat", key, g("Transpose", y, perm=[0, 2, 1, 3]), axis=2)))
+    assert shapes == ["b, 2, past + 1, 4"]
+    assert bounds_of(finished(g, y))["past"][:2] == (0, 19)
