@@ -206,9 +206,9 @@ def learn_at_least(value: Any, least: int, why: str) -> None:
     """The least that the symbol of f n + c, floor(n / k), max(n, k) or min(n, k) must be, the most of c - f n, the
     symbols of a product that is not zero, and both sides of min(n, k) + rest; nothing for a dim of another form."""
     terms = dict(terms_of(value))
-    for monomial in [m for m, factor in terms.items() if factor == 1 and len(m) == 1 and m[0].kind == "min"]:
-        for operand in monomial[0].operands if len(terms) > 1 else ():
-            learn_at_least(value - Dim({monomial: 1}) + operand, least, why)
+    for lesser in [m for m, factor in terms.items() if factor == 1 and len(m) == 1 and m[0].kind == "min"]:
+        for operand in lesser[0].operands if len(terms) > 1 else ():
+            learn_at_least(value - Dim({lesser: 1}) + operand, least, why)
     below = -least
     least -= terms.pop((), 0)
     if len(terms) != 1:

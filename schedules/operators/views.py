@@ -75,11 +75,13 @@ def reshape(call: Expr, x: te.Tensor, _shape: Expr) -> te.Tensor:
 
 @override("relax.broadcast_to")
 def broadcast_to(call: Expr, x: te.Tensor, _shape: Expr) -> te.Tensor:
-    """Every element as often as the shape says. An open dim that becomes another one is that long, or one."""
+    """Every element as often as the shape says. An open dim that becomes another one is that long, or one; where sizes
+    that no run has stand for the symbols, it may be neither."""
     from tvm import topi
 
     old, new = shape_of(x), [dim_of(d) for d in call.args[1].values]
-    if all(isinstance(d, int) for d in (*old, *new)):
+    fits = all(d in (1, n) for d, n in zip(old, new[len(new) - len(old) :]))
+    if fits and all(isinstance(d, int) for d in (*old, *new)):
         return topi.broadcast_to(x, new)
 
     def read(*i: Any) -> Any:

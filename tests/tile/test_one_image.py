@@ -146,3 +146,18 @@ def test_other_sizes_decide_where_the_planned_ones_leave_room() -> None:
     under = best_below(lives, starts, [grown])
     assert offsets_of(under, grown)[1] == place(grown)[1] < offsets_of(below(lives, starts), grown)[1]
     assert offsets_of(under, lives)[1] <= offsets_of(below(lives, starts), lives)[1]
+
+
+def test_a_width_that_is_one_or_a_number_is_asked_for_at_no_other() -> None:
+    """Tiles are planned at large images, where the width is neither of what a run may have."""
+    g = Drawing(9)
+    x = g("Relu", g.conv(g.input("x", "n", 3, "h", "w"), 3, 8, 3))
+    x = g("Mul", x, g.constant(np.linspace(0.5, 2, 8 * 16).reshape(1, 8, 1, 16)))
+    g.output(g.conv(x, 8, 8, 3), 4)
+    proto = g.model()
+    model = halotile.compile(proto, threads=2)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for n, h, w in ((1, 5, 16), (3, 33, 16), (2, 20, 1)):
+        given = {"x": np.random.default_rng(n).standard_normal((n, 3, h, w)).astype(np.float32)}
+        (wanted,), (got,) = session.run(None, given), model(given).values()
+        assert got.shape == wanted.shape and np.abs(got - wanted).max() < 1e-4 * np.abs(wanted).max()
