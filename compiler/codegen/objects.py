@@ -3,7 +3,8 @@
     build_object(module, target, stores, cache)
 
 The object depends on the module (its functions' structure and names), on the target as TVM sees it, on the versions of
-TVM, LLVM and of the code below, and on nothing else: that is its key in the cache (compiler/cache/).
+TVM, LLVM and of the code below, and on nothing else: that is its key in the cache (compiler/cache/). What LLVM keeps
+of the modules before is put back (jump_tables.py).
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from ...version import __version__
 from ..cache import keys
 from ..cache.keys import key_of
 from ..cache.store import Cache
-from . import extremes, held_sizes, imported_ir, narrowing, streaming
+from . import extremes, held_sizes, imported_ir, jump_tables, narrowing, streaming
 from .extremes import extremes as with_extremes
 from .extremes import has_extremes
 from .held_sizes import held
+from .jump_tables import settle
 from .narrowing import narrow, rounds_vectors
 from .streaming import ATTRIBUTE, stream
 
@@ -78,7 +80,7 @@ def _versions() -> str:
 
 
 # And this file: what follows the key.
-CODE = (extremes, held_sizes, imported_ir, narrowing, streaming, builder, prefetch, keys)
+CODE = (extremes, held_sizes, imported_ir, jump_tables, narrowing, streaming, builder, prefetch, keys)
 
 
 def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, int]]:
@@ -109,6 +111,7 @@ def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, in
         lowered = {var: with_extremes(function, target) for var, function in lowered.items()}
     module = _on_cpu(tvm.IRModule(lowered, attrs=module.attrs))
     module = finalize()(module)
+    settle(target)
     built = tvm.get_global_func("target.build.llvm")(module, tvm_target)
     with tempfile.TemporaryFile() as file:  # which has no name, and so leaves nothing, however the process ends
         built.write_to_file(f"/proc/self/fd/{file.fileno()}", "o")
