@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..words.alignment import aligned
-from ..words.dims import maximum
+from ..words.dims import maximum, minimum
 from ..words.group import Box, Kernel, Request, Scratch, Value, dtype_bytes
 from ..words.layout import Layout
 from ..words.open_tile_plan import OpenTilePlan
@@ -88,7 +88,8 @@ class _Builder:
                 whole = replace(request, group=group, layouts=self.whole.layouts, box=None)
                 before.append(self._part(build_margins(group, whole, values)))
         start = aligned(plan.task_bytes)
-        named, offsets, end = part_operands(self.parts, start, plan.windows)
+        most = {part: self._most(m) for m, kernels in enumerate(computes) for part, _ in kernels}
+        named, offsets, end = part_operands(self.parts, start, plan.windows, most)
         operands = list(dict.fromkeys(plan.of(o) if isinstance(o, Value) else o for o in named))
         room = maximum(end - start if plan.sharing > 1 else end, 64)  # where cores share steps, of what each has alone
         scratch = Scratch(room * plan.used if plan.sharing == 1 else start + room * plan.sharing)
@@ -115,6 +116,16 @@ class _Builder:
             parts=tuple(self.parts),
             driver=driver,
         )
+
+    def _most(self, member: int) -> tuple[Any, Any]:
+        """The most rows and columns of a member that a step computes."""
+        plan, output = self.plan, self.plan.members[member].outputs[0]
+        rows, columns = output.shape[2:]
+        if output in plan.windows:
+            held = plan.windows[output].layout.shape[2:]
+        else:
+            held = (rows if member in plan.whole else plan.rows, columns if plan.columns is None else plan.columns)
+        return minimum(rows, held[0]), minimum(columns, held[1])
 
     def _part(self, kernel: Kernel) -> int:
         self.parts.append(kernel)

@@ -7,29 +7,43 @@ from types import MappingProxyType
 from typing import Any
 
 from ..words.alignment import aligned
-from ..words.dims import maximum
+from ..words.dims import maximum, minimum
 from ..words.group import Kernel, Packed, Scratch, Value
 from ..words.tile_plan import Window
 
 Operand = Value | Packed | Scratch
 NO_WINDOWS: Mapping[Value, Window] = MappingProxyType({})
+NO_BOXES: Mapping[int, tuple[Any, Any]] = MappingProxyType({})
 
 
 def part_operands(
-    parts: Sequence[Kernel], start: Any = 0, windows: Mapping[Value, Window] = NO_WINDOWS
+    parts: Sequence[Kernel],
+    start: Any = 0,
+    windows: Mapping[Value, Window] = NO_WINDOWS,
+    most: Mapping[int, tuple[Any, Any]] = NO_BOXES,
 ) -> tuple[list[Operand], dict[Operand, Any], Any]:
     """The operands that ``parts`` share, ``windows`` and scratch aside; the byte offsets of these in a worker's memory;
-    and where scratch ends. It begins at ``start`` (bytes may be open) for every part, since one runs at a time."""
+    and where scratch ends. It begins at ``start`` (bytes may be open) for every part, since one runs at a time.
+    ``most``: number of a part -> the most rows and columns that it computes, from which its scratch may follow."""
     operands: list[Operand] = []
     offsets: dict[Operand, Any] = {v: w.offset for v, w in windows.items()}
     end = start
-    for part in parts:
+    for number, part in enumerate(parts):
         at = start
+        sizes = iter(scratch_bytes(part, most.get(number)))
         for operand in part.operands:
             if isinstance(operand, Scratch):
                 offsets[operand] = at
-                at = aligned(at + operand.bytes)
+                at = aligned(at + next(sizes))
             elif operand not in windows and operand not in operands:
                 operands.append(operand)
         end = maximum(end, at)
     return operands, offsets, end
+
+
+def scratch_bytes(part: Kernel, most: tuple[Any, Any] | None) -> list[Any]:
+    """Bytes of each Scratch of ``part``, which computes boxes of ``most`` rows and columns; None: of any."""
+    own = [o.bytes for o in part.operands if isinstance(o, Scratch)]
+    if part.fitted is None or most is None:
+        return own
+    return [minimum(a, b) for a, b in zip(part.fitted(*most), own, strict=True)]

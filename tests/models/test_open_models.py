@@ -60,8 +60,8 @@ def test_the_arena_is_that_of_a_fixed_build(built, target):
         library = halotile.compile(proto, target)
     fixed = halotile.compile(proto, target, shapes=shapes, threads=1, tile="off")
     own, most = library.arena_bytes(1, shape=sizes), 1.02 * fixed.arena_bytes(1) + (64 << 10)
-    if own > most and target == "native" and resolve(target).l2_bytes > LARGE:
-        pytest.xfail(f"strips of the matrix unit are as large at every size: {own} bytes, {most:.0f} wanted")
+    if own > most and target == "native" and resolve(target).l2_bytes > LARGE and model.name == "reader":
+        pytest.xfail(f"not all that it holds on a matrix unit follows from the size: {own} bytes, {most:.0f} wanted")
     assert own <= most
 
 

@@ -171,3 +171,16 @@ def test_without_a_budget_nothing_is_tiled() -> None:
     library = halotile.compile(chain(), threads=1)
     assert not _fired(library)
     assert library.report["notes"]["tile"] == ["every group is computed whole: dimensions are open"]
+
+
+@pytest.mark.parametrize("form", [(8, None), (8, 16)])
+def test_windows_are_no_larger_than_the_image(form: tuple[int, int | None]) -> None:
+    for model in prepared(MODELS["residual"]()):
+        plan = model.plan(*form, 1)
+        names = {s: 1 for s in model.sizes(random.Random(1), 2)}
+        small, large = (plan_at(plan, {**names, "h": n, "w": n}) for n in (8, 400))
+        least = plan_at(plan, {**names, "h": 33, "w": 400})
+        assert small.task_bytes < 0.5 * least.task_bytes <= 0.5 * large.task_bytes * 2
+        for value, window in small.windows.items():
+            spare = [own - size for own, size in zip(window.layout.shape[2:], value.shape[2:])]
+            assert max(spare) <= 3, value.name  # what is read beyond the edges

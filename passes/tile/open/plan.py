@@ -20,7 +20,7 @@ from typing import Any
 from ....schedules.tiled.box_support import box_alignment
 from ....schedules.tiled.core_sharing import WIDE
 from ....schedules.words.alignment import ALIGNMENT, aligned
-from ....schedules.words.dims import floor_div, is_dim, maximum
+from ....schedules.words.dims import floor_div, is_dim, maximum, minimum
 from ....schedules.words.group import Group, Value, dtype_bytes
 from ....schedules.words.layout import Layout
 from ....schedules.words.open_tile_plan import Images, Link, OpenTilePlan
@@ -95,8 +95,10 @@ def plan_open(
     workers = min(tiles.cores, tiles.bands) if columns is None and images is None else tiles.cores
     if tiles.sharing > 1:
         workers = 1
-    widths = _widths(groups, links, wide, columns, alignments)
-    windows, total = _windows(groups, layouts, links, units, held, widths, whole)
+    most = [_everything(groups, links, alignments, axis) for axis in (2, 3)]
+    heights = [minimum(own, all_) for own, all_ in zip(held, most[0])]
+    widths = most[1] if columns is None else list(map(minimum, _widths(wide, columns), most[1]))
+    windows, total = _windows(groups, layouts, links, units, heights, widths, whole)
     return OpenTilePlan(
         tuple(groups), links, rows, columns, tiles.bands, workers, warm, tuple(units), alignments, windows, total,
         _expected(groups, high, wide, rows, columns, tiles), whole, tiles.sharing, tiles.room,
@@ -190,27 +192,26 @@ def _held(
     return found
 
 
-def _widths(
-    groups: Sequence[Group],
-    links: Sequence[Sequence[Link]],
-    bounds: Sequence[_Bounds],
-    columns: int | None,
-    alignments: Sequence[tuple[int, int]],
+def _widths(bounds: Sequence[_Bounds], columns: int) -> list[int]:
+    """The columns of each member's window: as many as any block needs."""
+    return [max(1, math.floor(b.high + b.scale * columns - b.first)) for b in bounds]
+
+
+def _everything(
+    groups: Sequence[Group], links: Sequence[Sequence[Link]], alignments: Sequence[tuple[int, int]], axis: int
 ) -> list[Any]:
-    """The columns of each member's window: as many as any block needs, or all, and what is read beyond the edges."""
-    if columns is not None:
-        return [max(1, math.floor(b.high + b.scale * columns - b.first)) for b in bounds]
+    """All rows (``axis`` 2) or columns (3) that each member makes, with what is read beyond the edges: no window holds
+    more of an image."""
     starts = [0] * len(groups)
-    found: list[Any] = [g.outputs[0].shape[3] for g in groups]
+    found: list[Any] = [g.outputs[0].shape[axis] for g in groups]
     for member in reversed(range(len(groups) - 1)):
-        width = groups[member].outputs[0].shape[3]
-        end = width
+        end = groups[member].outputs[0].shape[axis]
         for link in links[member]:
             if link.outside:
-                way, read = link.columns, groups[link.reader].outputs[0].shape[3]
-                step = alignments[member][1]
-                starts[member] = min(starts[member], way.start(0) // step * step)
-                end = maximum(end, floor_div(way.slope * (read - 1) + way.after, way.divisor))
+                line, read = (link.rows, link.columns)[axis - 2], groups[link.reader].outputs[0].shape[axis]
+                step = alignments[member][axis - 2]
+                starts[member] = min(starts[member], line.start(0) // step * step)
+                end = maximum(end, floor_div(line.slope * (read - 1) + line.after, line.divisor))
         found[member] = maximum(1, end - starts[member])
     return found
 
@@ -220,7 +221,7 @@ def _windows(
     layouts: Mapping[Value, Layout],
     links: Sequence[Sequence[Link]],
     units: Sequence[int],
-    held: Sequence[int],
+    held: Sequence[Any],
     widths: Sequence[Any],
     whole: frozenset[int],
 ) -> tuple[dict[Value, Window], Any]:

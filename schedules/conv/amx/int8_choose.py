@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -113,10 +114,15 @@ def windows_of(
 def held_bytes(plan: BytesPlan) -> int:
     """Bytes of a core's scratch, in whole cache lines: places of a strip, and what the last registers read beyond the
     end."""
-    places = plan.strip.places + SUMS * ROWS
-    pitch = plan.strip.pitch if plan.varies else 0
-    last = max((w.row * pitch) * plan.place + w.begin for w in plan.windows)
-    return -(-(places * plan.place + last) // ROW_BYTES + 1) * ROW_BYTES
+    found: int = bytes_of(plan, plan.strip.places, plan.strip.pitch if plan.varies else 0)
+    return found
+
+
+def bytes_of(plan: BytesPlan, places: Any, pitch: Any) -> Any:
+    """The same of so many ``places`` in rows of ``pitch``."""
+    last = max((w.row, w.begin) for w in plan.windows)
+    end = (places + SUMS * ROWS + last[0] * pitch) * plan.place + max(w.begin for w in plan.windows)
+    return -(-end // ROW_BYTES + 1) * ROW_BYTES
 
 
 def workers_of(facts: ConvFacts, plan: BytesPlan, workers: int) -> int:

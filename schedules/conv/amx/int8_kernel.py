@@ -20,7 +20,7 @@ Sums are integers, the same in any order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from ...words.tvm_types import Expr
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Tile
-from .int8_choose import BytesPlan, Window, held_bytes, workers_of
+from .int8_choose import BytesPlan, Window, bytes_of, held_bytes, workers_of
 from .prefetch import Next
 from .tasks import Places, Task
 
@@ -43,8 +43,10 @@ WORDS = REGISTER_BYTES // 4
 def build_matrix_bytes(request: Request, facts: ConvFacts, plan: BytesPlan) -> Kernel:
     """The kernel of a convolution of bytes on the matrix unit by ``plan``; its sums are exact in int32."""
     conv = ConvKernel(request, facts, Tile(1, 1, 1), COLUMNS, new_context(request))
-    _Bytes(conv, plan.strip, plan.groups, plan=plan).emit()
-    return finish(conv.ctx, f"dot products of bytes C{COLUMNS}, {plan}", facts.flops)
+    emitter = _Bytes(conv, plan.strip, plan.groups, plan=plan)
+    emitter.emit()
+    kernel = finish(conv.ctx, f"dot products of bytes C{COLUMNS}, {plan}", facts.flops)
+    return replace(kernel, fitted=emitter.fitted) if emitter.fits else kernel
 
 
 @dataclass
@@ -76,6 +78,10 @@ class _Bytes(Places):
                 self._copy(task)
                 self._panels(task)
             self.unit.release()
+
+    def fitted(self, rows: Any, columns: Any) -> list[Any]:
+        """Bytes of the strip that a box of at most ``rows x columns`` outputs has."""
+        return [bytes_of(self.plan, *self.places(rows, columns))]
 
     def _fit(self) -> None:
         super()._fit()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +33,7 @@ from ...words.tvm_types import Expr
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Tile
-from .choose import MatrixPlan, held_bytes, workers_of
+from .choose import LINE, MatrixPlan, held_bytes, workers_of
 from .prefetch import Next, NextData
 from .tasks import Places, Task
 
@@ -40,8 +41,10 @@ from .tasks import Places, Task
 def build_matrix(request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel:
     """The kernel of a convolution of float32 on the matrix unit by ``plan``, in bf16 parts."""
     conv = ConvKernel(request, facts, Tile(1, 1, 1), COLUMNS, new_context(request))
-    MatrixConv(conv, plan).emit()
-    return finish(conv.ctx, f"{plan} C{COLUMNS}, {told(plan.products)}", facts.flops)
+    emitter = MatrixConv(conv, plan)
+    emitter.emit()
+    kernel = finish(conv.ctx, f"{plan} C{COLUMNS}, {told(plan.products)}", facts.flops)
+    return replace(kernel, fitted=emitter.fitted) if emitter.fits else kernel
 
 
 class MatrixConv(Places):
@@ -54,8 +57,8 @@ class MatrixConv(Places):
         self.pairs = -(-self.facts.channels // DEPTH)
         self.words = 2 if self.in_order else 1  # elements of the scratch in one
         self.apart = PAIRS * self.words  # elements from place to place
-        self.plane = self.strip.places * self.apart  # elements of one part of one pair of blocks
-        self.phase = self.pairs * self.parts * self.plane
+        self.plane: Any = self.strip.places * self.apart  # elements of one part of one pair of blocks
+        self.phase: Any = self.pairs * self.parts * self.plane
         self.taps = self.facts.taps  # of each pair of blocks
         self.first_tap = self.first_word = 0  # of these, among all whose places and weights there are
         self.steps = self.pairs * self.taps
@@ -100,8 +103,17 @@ class MatrixConv(Places):
                 self._panels(task)
             self.unit.release()
 
+    def fitted(self, rows: Any, columns: Any) -> list[Any]:
+        """Bytes of the strip that a box of at most ``rows x columns`` outputs has."""
+        words = self.strip.words(self.pairs * self.parts, *self.places(rows, columns))
+        return [-(-words // LINE) * LINE * 4]
+
     def _fit(self) -> None:
         super()._fit()
+        if self.fits:
+            places = (self.most[0] + (self.strip.height - self.strip.rows)) * self.pitch
+            self.plane = self.k.hold(places * self.apart, "plane")
+            self.phase = self.k.hold(self.plane * (self.pairs * self.parts), "phase")
         if len(self.strip.taps) > 1:
             k = self.k
             self.offsets = k.local("taps", "int32", len(self.strip.taps), "global")

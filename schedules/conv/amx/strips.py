@@ -77,9 +77,14 @@ class Strip:
     def elements(self, channels: int, parts: int) -> int:
         """Words (int32) of a core's scratch: planes of all pairs of channel blocks in all ``parts``, and what the last
         registers read beyond the end."""
-        pairs = -(-channels // DEPTH)
-        beyond = SUMS * ROWS + max(self.offsets(0))
-        return (len(self.phases) * pairs * parts * self.places + beyond) * PAIRS
+        found: int = self.words(-(-channels // DEPTH) * parts, self.places, self.pitch)
+        return found
+
+    def words(self, planes: int, places: Any, pitch: Any) -> Any:
+        """The same of so many ``planes`` of each phase, of ``places`` in rows of ``pitch``."""
+        last = max((t.row, t.column) for t in self.taps)
+        beyond = SUMS * ROWS + last[0] * pitch + last[1]
+        return (len(self.phases) * planes * places + beyond) * PAIRS
 
     def reach(self, phase: int) -> tuple[int, int]:
         """(rows, columns) that plane number ``phase`` has beyond those of the outputs."""

@@ -22,7 +22,7 @@ from typing import Any
 from tvm import tirx
 
 from ...instructions.amx import COLUMNS, ROW_BYTES, ROWS, SUMS, MatrixUnit, Rows
-from ...words.dims import is_open, to_index
+from ...words.dims import is_open, minimum, to_index
 from ...words.tvm_types import Expr
 from ..kernel import ConvKernel
 
@@ -72,6 +72,18 @@ class Places:
         self.unit.configure()
         if self.varies:
             self._fit()
+
+    @property
+    def fits(self) -> bool:
+        """True for boxes of images of any size: the memory of a strip follows from the size."""
+        box = self.conv.request.box
+        return self.varies and box is not None and box.open and len(self.facts.out_spatial) == 2
+
+    def places(self, rows: Any, columns: Any) -> tuple[Any, Any]:
+        """The most places of a strip, and of a row of it, in a box of at most ``rows x columns`` outputs."""
+        strip = self.strip
+        pitch = minimum(columns, strip.columns) + (strip.pitch - strip.columns)
+        return minimum((rows + (strip.height - strip.rows)) * pitch, strip.places), pitch
 
     def _fit(self) -> None:
         """Lays strips out for the image that there is: its columns in parts of about equal width, as many rows of them

@@ -50,6 +50,34 @@ class MatrixProducts(Products):
         super().__init__(conv, plan)
         self.unit = MatrixUnit(self.k)
         self.weights: Any = None
+        self.panel = self.steps * self.parts * WORDS  # elements of V from sixteen tiles to the next
+        self.product_panel = ROWS * plan.vectors * COLUMNS  # of M
+        self.panels = 0  # that begin with all of their xi; 0: xi by xi, each with all of its panels
+
+    def by_panels(self) -> None:
+        """V and M lie as [sixteen tiles][xi]: fewer tiles take less memory, and no stride depends on their number."""
+        self.panels = self.plan.row_tiles
+        self.data_plane, self.product_plane = self.panel + self.lanes, self.product_panel + self.lanes
+        self.panel = self.t.products * self.data_plane
+        self.product_panel = self.t.products * self.product_plane
+
+    @property
+    def data_elements(self) -> int:
+        return self.panels * self.panel if self.panels else super().data_elements
+
+    @property
+    def product_elements(self) -> int:
+        return self.panels * self.product_panel if self.panels else super().product_elements
+
+    def product_at(self, slot: Expr, vector: Expr) -> Expr:
+        if not self.panels:
+            return super().product_at(slot, vector)
+        row = self.conv.bind(tirx.floormod(slot, ROWS), ROWS)
+        return tirx.floordiv(slot, ROWS) * self.product_panel + super().product_at(row, vector)
+
+    def elements(self, tiles: Any) -> tuple[Any, Any]:
+        panels = -(-tiles // ROWS)
+        return panels * self.panel, panels * self.product_panel
 
     @property
     def steps(self) -> int:
@@ -98,7 +126,9 @@ class MatrixProducts(Products):
         row = self.conv.bind(tirx.floormod(slot, ROWS), ROWS)
         step = tirx.floordiv(block, 2)
         at = ((panel * self.steps + step) * self.parts) * WORDS + row * PAIRS
-        return self.conv.bind(at, self.data_plane)
+        if self.panels:
+            at = panel * self.panel + step * (self.parts * WORDS) + row * PAIRS
+        return self.conv.bind(at, FAR)
 
     def keep(self, data: Part, place: Expr, xi: int, values: Sequence[Expr], lane: Expr) -> None:
         words = split(self.k, values[0], values[1] if len(values) > 1 else None, self.parts)
@@ -137,7 +167,7 @@ class MatrixProducts(Products):
         k, unit, vectors, parts = self.k, self.unit, self.plan.vectors, self.parts
         for i in range(high * vectors):
             unit.zero(i)
-        panel = self.steps * parts * WORDS
+        panel = self.panel
         left = self.conv.bind(data.base + xi * self.data_plane + first * panel, FAR)
         ask = self._hints(right, tirx.floordiv(first, SUMS // vectors), blocks)
         with k.loop(self.steps, name="step") as step:
@@ -153,10 +183,10 @@ class MatrixProducts(Products):
                 return Rows(self.weights, right + step * (parts * vectors * WORDS) + (part * vectors + column) * WORDS)
 
             unit.step((high, vectors), self.plan.products, a, b)
-        begin = products.base + xi * self.product_plane + first * (ROWS * vectors * COLUMNS)
+        begin = products.base + xi * self.product_plane + first * self.product_panel
         for i in range(high):
             for j in range(vectors):
-                at = begin + (i * ROWS * vectors + j) * COLUMNS
+                at = begin + i * self.product_panel + j * COLUMNS
                 unit.store(i * vectors + j, Rows(products.buffer, at, vectors * ROW_BYTES))
 
     def _hints(self, right: Expr, number: Expr, blocks: int) -> Callable[[Any], Iterator[None]]:

@@ -102,7 +102,11 @@ class Winograd:
 
     def __post_init__(self) -> None:
         self.products = self._products()
-        self.sizes = (self.products.data_elements, self.plan.transform.products * self.products.product_plane)
+        box = self.conv.request.box
+        self.open = self.alone and box is not None and box.open and is_open(self.conv.request.group.outputs[0].shape)
+        if self.open and isinstance(self.products, MatrixProducts):
+            self.products.by_panels()
+        self.sizes = (self.products.data_elements, self.products.product_elements)
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.lanes, self.t = self.conv.lanes, self.plan.transform
         self.dtype = self.facts.output.dtype
@@ -121,10 +125,17 @@ class Winograd:
     @property
     def fits(self) -> bool:
         """True for images of any size whose strips lie in the plan: their memory follows from the size."""
-        request = self.conv.request
-        whole = self.alone and request.box is not None and request.box.open and not request.box.windowed
-        large = any(size * 4 > STACK_BYTES for size in self.sizes)
-        return whole and large and is_open(request.group.outputs[0].shape) and type(self.products) is RegisterTiles
+        return self.open and any(self._planned) and type(self.products) in (RegisterTiles, MatrixProducts)
+
+    @property
+    def _bytes(self) -> tuple[int, int]:
+        """Bytes of an element of V, and of M."""
+        return dtype_bytes(self.products.dtype), dtype_bytes(self.dtype)
+
+    @property
+    def _planned(self) -> list[bool]:
+        """Of V and M, whether they lie in the plan."""
+        return [elements * size > STACK_BYTES for elements, size in zip(self.sizes, self._bytes)]
 
     def fitted(self, rows: Any, columns: Any) -> list[Any]:
         """Bytes of V and M, of those that lie in the plan, for the tiles that an image has."""
@@ -133,9 +144,8 @@ class Winograd:
         for extent, d, m in zip((rows, columns), self.dilation, self.t.tile):
             tiles = tiles * (-(-extent // (m * d)) * d)
         padded = minimum(made.padded, -(-tiles // step) * step)
-        tile = (made.block_elements, self.plan.vectors * self.lanes)
-        found = ((most, self.t.products * (each * padded + self.lanes)) for most, each in zip(self.sizes, tile))
-        return [4 * elements for most, elements in found if most * 4 > STACK_BYTES]
+        found = (size * elements for size, elements in zip(self._bytes, made.elements(padded)))
+        return [bytes_ for bytes_, planned in zip(found, self._planned) if planned]
 
     def emit(self) -> None:
         k, plan = self.k, self.plan
@@ -145,7 +155,7 @@ class Winograd:
         strips: Any = plan.strips
         if self.conv.is_open:
             strips = tirx.floordiv(total + (plan.strip - 1), plan.strip)
-        if self.fits:
+        if self.fits and type(self.products) is RegisterTiles:
             filled = tirx.floordiv(total + (plan.rows - 1), plan.rows) * plan.rows
             self.products.lay_out(k.hold(tirx.min(filled, self.products.padded), "padded"))
         ahead = Ahead(self.conv, plan, self._origin, total)
@@ -344,9 +354,10 @@ class Winograd:
             width = t.across.extent
             held = k.local("t", self.dtype, t.down.m * width * lanes)
             number = self._numbers(t.down.apply_result, t.down.extent)
+            place = self.products.product_at(slot, b)
             for j in range(width):
                 with k.loop(lanes, "vectorized", "v") as v:
-                    first, plane = products.base + (slot * vectors + b) * lanes + v, self.products.product_plane
+                    first, plane = products.base + place + v, self.products.product_plane
                     column = [k.bind(products.buffer[first + (i * width + j) * plane]) for i in range(t.down.extent)]
                     for i, value in enumerate(self._applied(t.down.apply_result, column, number)):
                         k.store(held, (i * width + j) * lanes + v, value)

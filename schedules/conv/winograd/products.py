@@ -77,6 +77,22 @@ class Products:
         """Elements of V of one strip."""
         return self.t.products * self.data_plane
 
+    @property
+    def product_elements(self) -> int:
+        """Elements of M of one strip and a chunk of output channels."""
+        return self.t.products * self.product_plane
+
+    def product_at(self, slot: Expr, vector: Expr) -> Expr:
+        """Where a vector of the products of tile ``slot`` of the strip begins within those of one xi."""
+        return (slot * self.plan.vectors + vector) * self.lanes
+
+    def elements(self, tiles: Any) -> tuple[Any, Any]:
+        """Elements of V and M of so many tiles, a multiple of those that are computed at a time, where they were laid
+        out for these."""
+        each = self.block_elements, self.plan.vectors * self.lanes
+        data, products = (self.t.products * (own * tiles + self.lanes) for own in each)
+        return data, products
+
     def lay_out(self, padded: Any) -> None:
         """Makes V and M those of ``padded`` tiles, a number known at run time, in memory for the most there may be."""
         self.data_plane = self.k.hold(self.block_elements * padded + self.lanes, "plane")
