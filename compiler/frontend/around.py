@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from onnx import AttributeProto, helper, numpy_helper
 
 from ...errors import HalotileError, ShapeError, UnsupportedError, did_you_mean
 from ..extents import UNTOLD, Extent
-from ..images import Image, Output, Plain, made
+from ..images import YUV, Image, Output, Plain, made
 from ..options import Shapes
 from .emitter import Emitter
 from .frames import frame_info, put_before
@@ -49,14 +50,14 @@ def with_images(
         info = _named(run_time_inputs(graph), name, "input")
         if any(o.name == name for o in graph.output):
             raise UnsupportedError(f"input '{name}' is an output as well; an image can't stand for it")
-        dims = _known(info, left)
+        dims = [_told(d, left) if image.colour in YUV else d for d in _known(info, left)]
         emit = Emitter(opset, name, taken)
         inner = emit.name("of the model")
         result, planes = put_before(emit, image, name, dims, info.type.tensor_type.elem_type)
         _rename(graph, name, inner)
         emit.nodes.append(helper.make_node("Identity", [result], [inner], name=inner))
         before += _all(emit)
-        given = left.pop(name, None) is not None or image.is_open
+        given = left.pop(name, None) is not None or image.is_open or image.colour in YUV
         infos = []
         for plane, shape in planes.items():
             if plane != name and plane in taken:
@@ -152,6 +153,14 @@ def _known(info: onnx.ValueInfoProto, shapes: Mapping[str, Any]) -> list[Any]:
         dims = list(given if given is not None else declared or ())
     named = {n: s[0] for n, s in shapes.items() if n != info.name and len(s) == 1 and isinstance(s[0], int)}
     return [named.get(d, d) if isinstance(d, str) else d for d in dims]
+
+
+def _told(dim: Any, shapes: Mapping[str, Any]) -> Any:
+    """An open dimension with what ``shapes`` says of it by its name: the frame may have other dimensions."""
+    said: tuple[Any, ...] = shapes.get(dim, ()) if isinstance(dim, str) else ()
+    if len(said) != 1 or not isinstance(said[0], str):
+        return dim
+    return str(replace(Extent.parse(said[0]), name=Extent.parse(dim).name))
 
 
 def _bare(dim: Any) -> Any:

@@ -23,7 +23,7 @@ from ..images import CHANNELS, YUV, Image
 from .emitter import FLOAT, Emitter
 from .open_frames import OLDEST, Lengths, open_resized, open_sides, pad_around, weighted
 from .resizing import Dim, Side, sides_of, taps_of
-from .yuv import Pixels, planes_of
+from .yuv import Pixels, open_pixels, planes_of
 
 GREY = (0.299, 0.587, 0.114)  # of R, G and B
 INTEGERS: dict[int, tuple[int, int]] = {
@@ -205,9 +205,13 @@ def _from_yuv(
     image of the frame's size exists then. Else the frame is converted to bytes first, so that each pixel is converted
     once.
     """
-    _, height, width = lengths
-    if not all(isinstance(n, int) for n in lengths):
-        raise ShapeError(f"{what}: {image.colour} frames need a fixed size; fix it with size= and shapes (--shape)")
+    batch, height, width = lengths
+    if not isinstance(height, int) or not isinstance(width, int):
+        if emit.opset < OLDEST:
+            raise UnsupportedError(
+                f"{what}: {image.colour} frames of open size need opset {OLDEST} or later; the model has {emit.opset}"
+            )
+        return emit.cast(open_pixels(emit, image, planes), FLOAT), None
     pixels = Pixels(emit, image, planes)
     every = np.arange(height), np.arange(width)
     if sides is None:

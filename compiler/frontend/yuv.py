@@ -39,8 +39,9 @@ def planes_of(image: Image, frame: str, batch: Dim, size: Any, what: str) -> dic
     odd = [isinstance(n, int) and n % 2 for n in (height, width)]
     if (odd[0] and halves) or odd[1]:
         raise ShapeError(f"{what}: {image.colour} frames have even sides, not {height}x{width}")
-    if image.is_open:
-        height, width = even(height) if halves else height, even(width)
+    open_sides = [not isinstance(n, int) for n in (height, width)]
+    height = even(height or f"{frame}_height") if open_sides[0] and halves else height
+    width = even(width or f"{frame}_width") if open_sides[1] else width
     if image.colour == "YUYV":
         return {frame: [batch, height, width, 2]}
     if image.colour != "NV12_TWO_PLANES":
@@ -49,6 +50,39 @@ def planes_of(image: Image, frame: str, batch: Dim, size: Any, what: str) -> dic
         return {frame: [batch, rows, width, 1]}
     y, uv = image.planes(frame)
     return {y: [batch, height, width, 1], uv: [batch, half(height), half(width), 2]}
+
+
+def open_pixels(emit: Emitter, image: Image, planes: Mapping[str, list[Dim]]) -> str:
+    """All pixels of a frame whose batch or size is open, as whole numbers [N, 3, H, W] from 0 to 255. Values of colour
+    are repeated over the pixels that share them; in a kernel that is where they are read from."""
+    first, *more = planes
+    if image.colour == "YUYV":
+        y, pairs = emit.slice(_planar(emit, first), 1, 0, 1), emit.reshape(first, [0, 0, -1, 4])
+        chroma, across = _planar(emit, pairs), (1.0, 1.0, 1.0, 2.0)
+        places = (1, 3)
+    else:
+        bright, colours = first, more[0] if more else ""
+        if not more:
+            rows = Lengths(emit).number(1)
+            rows = emit.do("Gather", emit.do("Shape", first), rows, axis=0)
+            height = Lengths(emit).do("Div", Lengths(emit).do("Mul", rows, 2), 3)
+            axis = emit.const([1], np.int64)
+            bright = emit.do("Slice", first, emit.const([0], np.int64), height, axis)
+            colours = emit.reshape(emit.do("Slice", first, height, rows, axis), [0, 0, -1, 2])
+        y, chroma, across = _planar(emit, bright), _planar(emit, colours), (1.0, 1.0, 2.0, 2.0)
+        places = (1, 0) if image.colour == "NV21" else (0, 1)
+    read = [y]
+    for place in places:
+        part = emit.cast(emit.slice(chroma, 1, place, place + 1), FLOAT)  # which every Resize takes
+        how: dict[str, Any] = {"mode": "nearest", "nearest_mode": "floor"}
+        how["coordinate_transformation_mode"] = "asymmetric"
+        read.append(emit.do("Resize", part, "", emit.const(across), **how))
+    return _converted(emit, image, *(emit.cast(x, TensorProto.INT32) for x in read))
+
+
+def _planar(emit: Emitter, x: str) -> str:
+    """[N, H, W, C] as [N, C, H, W]."""
+    return emit.do("Transpose", x, perm=[0, 3, 1, 2])
 
 
 class Pixels:
@@ -96,7 +130,7 @@ class Pixels:
             else:
                 order = (1, 0) if colour == "NV21" else (0, 1)
                 read += [self._read(self.chroma, below, self._plus(pairs, i)) for i in order]
-        return self._converted(*(self.emit.cast(x, TensorProto.INT32) for x in read))
+        return _converted(self.emit, self.image, *(self.emit.cast(x, TensorProto.INT32) for x in read))
 
     def _read(self, plane: str, rows: Index, columns: Index) -> str:
         for axis, index in ((2, rows), (3, columns)):
@@ -116,27 +150,27 @@ class Pixels:
     def _divided(self, index: Index, divisor: int) -> Index:
         return index // divisor if not isinstance(index, str) else Lengths(self.emit).do("Div", index, divisor)
 
-    def _converted(self, y: str, u: str, v: str) -> str:
-        """Brightness and two differences as three colours, as OpenCV does it."""
-        emit, image = self.emit, self.image
-        luma, red_v, green_u, green_v, blue_u = FACTORS[image.matrix, image.range]
-        dark = y
-        if image.range == "limited":
-            dark = emit.do("Sub", y, emit.const(16, np.int32))
-            whole = emit.opset >= WHOLE_EXTREMA
-            dark = emit.do("Max", dark, emit.const(0, np.int32)) if whole else _not_negative(emit, dark)
-        order = slice(None, None, -1 if image.model_colour == "BGR" else 1)
-        chroma = []  # added up first: pixels that share it are alike up to there
-        for x, factors in ((u, (0, green_u, blue_u)), (v, (red_v, green_v, 0))):
-            colours = emit.const(np.reshape(factors[order], [1, 3, 1, 1]), np.int32)
-            chroma.append(emit.do("Mul", emit.do("Sub", x, emit.const(128, np.int32)), colours))
-        light = emit.do("Add", emit.do("Mul", dark, emit.const(luma, np.int32)), emit.const(1 << (SHIFT - 1), np.int32))
-        total = emit.do("Add", light, emit.do("Add", *chroma))
-        if emit.opset >= WHOLE_EXTREMA:
-            total = emit.do("Max", total, emit.const(0, np.int32))
-            total = emit.do("Min", total, emit.const((256 << SHIFT) - 1, np.int32))
-            return emit.do("Div", total, emit.const(1 << SHIFT, np.int32))
-        return emit.clip(emit.cast(emit.do("Div", total, emit.const(1 << SHIFT, np.int32)), FLOAT), 0, 255)
+
+def _converted(emit: Emitter, image: Image, y: str, u: str, v: str) -> str:
+    """Brightness and two differences as three colours, as OpenCV does it."""
+    luma, red_v, green_u, green_v, blue_u = FACTORS[image.matrix, image.range]
+    dark = y
+    if image.range == "limited":
+        dark = emit.do("Sub", y, emit.const(16, np.int32))
+        whole = emit.opset >= WHOLE_EXTREMA
+        dark = emit.do("Max", dark, emit.const(0, np.int32)) if whole else _not_negative(emit, dark)
+    order = slice(None, None, -1 if image.model_colour == "BGR" else 1)
+    chroma = []  # added up first: pixels that share it are alike up to there
+    for x, factors in ((u, (0, green_u, blue_u)), (v, (red_v, green_v, 0))):
+        colours = emit.const(np.reshape(factors[order], [1, 3, 1, 1]), np.int32)
+        chroma.append(emit.do("Mul", emit.do("Sub", x, emit.const(128, np.int32)), colours))
+    light = emit.do("Add", emit.do("Mul", dark, emit.const(luma, np.int32)), emit.const(1 << (SHIFT - 1), np.int32))
+    total = emit.do("Add", light, emit.do("Add", *chroma))
+    if emit.opset >= WHOLE_EXTREMA:
+        total = emit.do("Max", total, emit.const(0, np.int32))
+        total = emit.do("Min", total, emit.const((256 << SHIFT) - 1, np.int32))
+        return emit.do("Div", total, emit.const(1 << SHIFT, np.int32))
+    return emit.clip(emit.cast(emit.do("Div", total, emit.const(1 << SHIFT, np.int32)), FLOAT), 0, 255)
 
 
 def _not_negative(emit: Emitter, x: str) -> str:
