@@ -36,7 +36,9 @@ svg text { font: 12px system-ui, sans-serif; fill: var(--ink) } svg text.dim { f
   stroke-width: .5 } .edge { fill: none; stroke: var(--point); stroke-width: 1.2 } .axis, .roof { stroke: var(--ink) }
 .memory { stroke-dasharray: 5 3 } .grid, .leader { stroke: var(--line); stroke-width: .7 }
 .curve { fill: none; stroke: var(--point); stroke-width: 1.5 } .point { fill: var(--point) }
-.chosen { fill: var(--chosen) } .facts td:first-child { width: 120px; color: var(--dim) }
+.chosen { fill: var(--chosen) } .facts td:first-child { width: 150px; color: var(--dim) }
+@media screen and (max-width: 700px) { section { overflow-x: auto } table:not(.facts), svg { min-width: 660px }
+  .facts td:first-child { width: 120px } }
 """
 
 
@@ -192,7 +194,7 @@ def _agreement(facts: Facts) -> str:
     kind = "dim" if good is None else "good" if good else "bad"
     rows = [(f"{o['error']:.3g}", f"{o['limit']:.3g}", o["name"], "agrees" if o["ok"] else "differs")
             for o in facts.outputs]  # fmt: skip
-    return _line(words, kind) + (table(("largest error", "allowed", "output", ""), rows, 2) if rows else "")
+    return _line(words, kind) + (table(("largest error", "allowed", "output", "answer"), rows, 2) if rows else "")
 
 
 def _notes(facts: Facts) -> str:
