@@ -80,7 +80,9 @@ def compile(
     ``tuning``: a database that :func:`tune` wrote; what it knows of this target's kernels replaces the estimates.
 
     ``weights="float16"`` stores the weights of convolutions and matrix products so, which halves them; they are widened
-    where they are used, and :meth:`Model.verify` allows ten times the error. ``flush_denormals`` counts floats below
+    where they are used, and :meth:`Model.verify` allows ten times the error. ``weights="int8"`` stores them, tables and
+    recurrent layers' as bytes with a scale for each output channel, which quarters them, and computes in float32; it
+    allows a hundred times the error. ``flush_denormals`` counts floats below
     the normal ones (1.2e-38) as zero while a run lasts: x86 processors take a hundred times as long for them.
     ``precision="bfloat16"`` rounds what convolutions and matrix products multiply to bfloat16 where the target has a
     matrix unit for it, and :meth:`Model.verify` allows a hundred times the error (docs/numerics.md).
@@ -149,7 +151,7 @@ def compile(
         tile=checked_tile(tile),
         memory_budget=checked_budget(memory_budget),
         optimize=checked_optimize(optimize),
-        weights=checked_weights(weights, bool(exact)),
+        weights=checked_weights(weights, bool(exact), precision),
         precision=checked_precision(precision, bool(exact)),
         flush_denormals=checked_denormals(flush_denormals, bool(exact)),
         int8=int8_plan(

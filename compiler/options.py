@@ -16,7 +16,7 @@ MAX_THREADS = 1024
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 FloatMode = Literal["strict", "finite", "exact"]
 Objective = Literal["speed", "memory"]
-Weights = Literal["float32", "float16"]
+Weights = Literal["float32", "float16", "int8"]
 Precision = Literal["float32", "bfloat16", "float16", "int8", "auto"]
 Tiling = Literal["auto", "off"]
 Stage = Literal[  # that can be looked at; what follows makes code
@@ -194,11 +194,17 @@ def checked_optimize(optimize: str) -> str:
     return _one_of(optimize, OBJECTIVES, "optimize")
 
 
-def checked_weights(weights: str, exact: bool) -> str:
-    """``float32``, or ``float16`` where nobody asked for exactness."""
+def checked_weights(weights: str, exact: bool, precision: str = "float32") -> str:
+    """``float32``, or ``float16`` or ``int8`` where nobody asked for exactness. Bytes are widened to float32, beside
+    which no layer may be in float16."""
     _one_of(weights, WEIGHTS, "weights")
-    if weights == "float16" and exact:
-        raise HalotileError("float16 weights are rounded, which exact forbids: choose one of them")
+    if weights == "int8" and precision in ("float16", "auto"):
+        raise HalotileError(
+            f"weights in int8 are widened to float32, and precision {precision} computes layers in float16: "
+            "choose one of them, or precision int8"
+        )
+    if weights != "float32" and exact:
+        raise HalotileError(f"{weights} weights are rounded, which exact forbids: choose one of them")
     return weights
 
 

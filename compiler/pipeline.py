@@ -362,24 +362,19 @@ def _budget_note(build: Build) -> str:
 
 
 def assemble(build: Build) -> None:
-    from ..schedules.words.group import Packed, Scratchpad, dtype_bytes
+    from ..schedules.words.group import Scratchpad
     from .codegen import module
     from .codegen.open_sizes import count_facts
     from .codegen.spec import LibrarySpec, suffix
     from .codegen.streaming import streamed
+    from .stored import stored_weights, told
 
     options, target = build.options, build.options.target
     build.kernels = streamed(build.kernels, build.places, build.memory, target)
     build.weights = module.gather_weights(build.kernels, build.places, build.beneath)
     if options.weights != "float32":
-        packed = {o for k in build.kernels for o in k.operands if isinstance(o, Packed) and o.dtype.startswith("float")}
-        half = [o for o in packed if o.dtype == "float16"]
-        stored = sum(o.elements * dtype_bytes(o.dtype) for o in packed)
-        before = stored + 2 * sum(o.elements for o in half)
-        build.notes["assemble"] = [
-            f"{len(half)} of {len(packed)} packed arrays of weights are stored as float16: "
-            f"{stored} bytes in place of {before}"
-        ]
+        build.details["stored"] = stored_weights(build)
+        build.notes["assemble"] = [told(build.details["stored"])]
     code, kernels, build.symbols, build.streams = module.assemble(
         build.kernels, build.graph.inputs, build.graph.outputs, build.places, build.memory, build.weights, target,
         options.timers, options.cache, [s.name for s in _open(build)], suffix(build.level),

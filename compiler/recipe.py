@@ -158,7 +158,7 @@ def _checked(options: Options) -> Options:
         check.checked_float_mode(options.float_mode)
         check.checked_optimize(options.optimize)
         check.checked_tile(options.tile)
-        check.checked_weights(options.weights, options.exact)
+        check.checked_weights(options.weights, options.exact, options.precision)
         check.checked_precision(options.precision, options.exact)
         for target in (options.target, *(options.levels or ())):
             check.check_widening(options.weights, target)

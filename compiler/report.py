@@ -64,6 +64,8 @@ def build_report(build: Build) -> dict[str, Any]:
     if build.weights is not None:
         report["weight_bytes"] = build.weights.bytes
         report["denormal_constants"] = build.weights.denormals
+    if "stored" in build.details:
+        report["stored_weights"] = build.details["stored"]
     report |= _narrow_layers(build.options)
     if build.levels:
         report["levels"] = list(build.levels)

@@ -58,7 +58,8 @@ def numbers(build: Build) -> None:
 
     options = build.options
     if options.simplify:
-        _keep(build, "numbers", Numbers(not options.policy.speed).apply(build.module, options.target))
+        rounded = options.weights == "int8"
+        _keep(build, "numbers", Numbers(not options.policy.speed, rounded).apply(build.module, options.target))
 
 
 def merge(build: Build) -> None:
@@ -70,7 +71,21 @@ def merge(build: Build) -> None:
     if options.simplify and options.fuse:
         passed = Merge(policy.threads, policy.strassen, policy.parts, products_of(policy), policy.layers)
         _keep(build, "merge", passed.apply(build.module, options.target))
+    if options.weights == "int8":
+        _round_weights(build)
     halves(build)
+
+
+def _round_weights(build: Build) -> None:
+    """Weights of products to bytes; behind the merges, which read them."""
+    from ..passes.numbers import ProductsOfBytes
+
+    result = ProductsOfBytes().apply(build.module, build.options.target)
+    build.module = result.module
+    build.notes["numbers"] = [*build.notes.get("numbers", ()), *result.notes]
+    before = build.details.get("numbers", {})
+    off = max(d.get("largest_rounding", 0.0) for d in (before, result.details))
+    build.details["numbers"] = {**before, **result.details, "largest_rounding": off}
 
 
 def halves(build: Build) -> None:

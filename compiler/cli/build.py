@@ -188,7 +188,7 @@ def _options(
         target=target, levels=tuple(others) or None, shapes=shapes, typical=typical,
         fixed=parameters.fixed_of(fixed), threads=threads, exact=exact,
         float_mode=float_mode, name=name, tile=tile, memory_budget=memory_budget, optimize=optimize, timers=timers,
-        weights=checked_weights(weights, exact), precision=checked_precision(precision, exact),
+        weights=checked_weights(weights, exact, precision), precision=checked_precision(precision, exact),
         flush_denormals=checked_denormals(flush_denormals, exact),
         tuning=choices(Path(tuning), target, threads) if tuning else None,
         inputs=before, outputs=behind, stream=(stream_rows or 0) if stream or stream_rows else None,
@@ -241,6 +241,7 @@ def _build(
     from ..cache.library import library as made_library
     from ..pipeline import run_pipeline
     from ..runtime.place import read_manifest, staged
+    from ..stored import told
     from ..verify import default_rtol
     from .summary import explanation, print_table
 
@@ -266,6 +267,8 @@ def _build(
                 remember_model(path, (made.model.sha256 if made else None) or "")
     for line in report.get("warnings", ()):
         note(f"note: {line}")
+    if report.get("stored_weights"):
+        note(f"note: {told(report['stored_weights'])}")
     if report.get("denormal_constants") and options.target.triple.startswith("x86_64") and not options.flush_denormals:
         note(
             f"note: {report['denormal_constants']} constants are denormal (below 1.2e-38), which x86 processors are "

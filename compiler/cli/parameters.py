@@ -136,8 +136,8 @@ def tiling_options(function: F) -> F:
 def weights_option(function: F) -> F:
     """``--weights``."""
     return click.option(
-        "--weights", type=click.Choice(["float32", "float16"]), default="float32", show_default=True,
-        help="How the weights of convolutions and matrix products are stored; float16 halves them.",
+        "--weights", type=click.Choice(["float32", "float16", "int8"]), default="float32", show_default=True,
+        help="How weights of convolutions and matrix products are stored; float16 halves them, int8 quarters them.",
     )(function)  # fmt: skip
 
 
@@ -242,7 +242,7 @@ def tolerance_options(function: F) -> F:
     """``--rtol``, ``--atol`` and ``--seed`` of a comparison."""
     function = click.option(
         "--rtol", type=ToleranceType(),
-        help="Allowed error, of an output's largest value.  [default: 1e-3; 1e-2: weights in float16, 0.1: bfloat16]",
+        help="Allowed error, of an output's largest value.  [default: 1e-3; 1e-2, 0.1: float16, int8 weights]",
     )(function)
     function = click.option(
         "--atol", type=ToleranceType(), default=1e-5, show_default=True, help="Allowed error on top of that."

@@ -11,6 +11,16 @@ from .failure import one_line
 from .legend import legend
 
 
+def _stored(stored: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Weights in few bytes, beside what they would take, and how far they are off."""
+    if stored is None:
+        return []
+    text = f"{stored['bytes']} bytes in place of {stored['bytes_in_float32']}"
+    if "largest_rounding" in stored:
+        text += f", each off by at most {stored['largest_rounding']:.1e} of its channel's largest"
+    return [(f"weights in {stored['as']}", text)]
+
+
 def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple[str, str]]:
     """What the table says, as (what, value); what the stages run did not find out is left out."""
     before = report.get("operators_before") or {}
@@ -42,6 +52,7 @@ def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple
     for key, label in (("weight_bytes", "weights"), ("arena_bytes", "arena")):
         if report.get(key) is not None:
             found.append((label, f"{size(report[key])} ({report[key]} bytes)"))
+    found += _stored(report.get("stored_weights"))
     found += [("memory budget", line) for line in (report.get("notes") or {}).get("plan", ())]
     check = report.get("verification")
     if check:

@@ -70,8 +70,8 @@ class SessionOptions(Entries):
     ``intra_op_num_threads``: threads of a run, 0 for the processor's cores. ``graph_optimization_level``:
     ``ORT_DISABLE_ALL`` builds with ``exact``. ``add_free_dimension_override_by_name`` fixes open dimensions, so that
     the library is built with the session. Entries: ``session.set_denormal_as_zero`` ("1"), ``halotile.libraries``
-    (how many sets of shapes libraries are kept for, 8), ``halotile.weights`` ("float16") and ``halotile.precision``
-    ("bfloat16").
+    (how many sets of shapes libraries are kept for, 8), ``halotile.weights`` ("float16", "int8") and
+    ``halotile.precision`` ("bfloat16").
     """
 
     def __init__(self) -> None:

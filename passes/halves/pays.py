@@ -46,7 +46,7 @@ def _multiply_adds(node: Node) -> float:
 
 def _share(node: Node, target: Target, policy: Policy, dtype: str) -> float:
     """The part of the direct form's time that the best form in ``dtype`` takes."""
-    if node.op not in OPERATORS or not policy.winograd or policy.half:
+    if node.op not in OPERATORS or not policy.winograd or policy.small_weights:
         return 1.0
     facts = facts_of(node, dtype)
     plan = choose_plan(target, facts)

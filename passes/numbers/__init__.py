@@ -1,1 +1,2 @@
 from .numbers import Numbers as Numbers
+from .products import ProductsOfBytes as ProductsOfBytes

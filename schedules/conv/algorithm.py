@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..math.float16 import LEAST
+from ..math.stored_weights import stored_bytes
 from ..words.choice import Choice, Refusal
 from ..words.group import Kernel, Request, Value, dtype_bytes
 from .box_cost import Costing, MemberCost, direct_cost
@@ -31,8 +31,8 @@ class Held:
 
 def plain_bytes(request: Request, facts: ConvFacts) -> int:
     """Bytes of the weights as the policy stores them, untransformed."""
-    half = request.policy.half and facts.weight.elements >= LEAST
-    return facts.weight.elements * (2 if half else dtype_bytes(facts.weight.dtype))
+    elements = facts.weight.elements
+    return elements * (stored_bytes(elements, request.policy.weights) or dtype_bytes(facts.weight.dtype))
 
 
 class Algorithm(ABC):

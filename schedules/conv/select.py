@@ -73,8 +73,8 @@ def offered(algorithm: Algorithm, request: Request, facts: ConvFacts) -> Choice 
 
 def fits_storage(algorithm: Algorithm, request: Request, facts: ConvFacts, plan: Any) -> bool:
     """False for a plan whose transformed weights take more bytes than the weights themselves, where these are stored in
-    float16 to be few. Multiply-adds read them then, or bytes; so nothing else would win by them."""
-    return not request.policy.half or algorithm.stored(request, facts, plan) <= plain_bytes(request, facts)
+    fewer bytes. Multiply-adds read them then, or bytes; so nothing else would win by them."""
+    return not request.policy.small_weights or algorithm.stored(request, facts, plan) <= plain_bytes(request, facts)
 
 
 def algorithm_of(choice: Choice) -> Algorithm:

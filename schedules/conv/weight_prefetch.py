@@ -56,7 +56,7 @@ def prefetch(
     """Emits prefetches of ``vectors`` of ``lanes`` elements, ``ahead`` bytes past ``offset``, into the cache of
     ``level``. Past the buffer they are without effect: a prefetch cannot fault."""
     if isinstance(buffer, Widened):
-        buffer, element_bytes = buffer.stored, 2
+        buffer, element_bytes = buffer.stored, buffer.itemsize
     for vector in range(0, vectors, max(1, LINE // (lanes * element_bytes))):
         hint(k, buffer, offset + (ahead // element_bytes + vector * lanes), level)
 
@@ -95,9 +95,10 @@ class Next:
         hint(k, stored, share + (step * channels + channel) * (self.lines * self.line // channels))
 
     def ask(self, k: KernelBuilder, buffer: Buffer, share: Expr, step: Expr) -> None:
-        """Emits all prefetches of one step. Weights stored as float16 have two of its lines in one."""
+        """Emits all prefetches of one step. Weights stored as float16 or bytes have several of its lines in
+        one."""
         narrow = isinstance(buffer, Widened)
-        for line in range(0, self.lines, 2 if narrow else 1):
+        for line in range(0, self.lines, 4 // buffer.itemsize if narrow else 1):
             place = share + (step * self.lines + line) * self.line
             hint(k, buffer.stored if narrow else buffer, place)
 

@@ -17,7 +17,8 @@ from ..emit.builder import KernelBuilder, made_by
 from ..emit.inline import Inliner, Source, key, narrow
 from ..emit.vector_reads import undefined
 from ..math.bfloat16 import load_of, memory_type, reading
-from ..math.float16 import Widened, narrowed
+from ..math.float16 import Widened
+from ..math.stored_weights import stored
 from ..math.wrapping import is_whole
 from ..math.wrapping import number as whole
 from ..operators.te_graph import GroupGraph
@@ -129,13 +130,14 @@ class Context:
         return found
 
     def packed(self, packed: Packed, narrow: bool = True) -> Any:
-        """The pointer to a packed constant. With ``narrow`` its weights are stored as float16 if the policy wants
-        half."""
-        half = narrowed(packed.data) if narrow and self.request.policy.half else None
-        packed = packed if half is None else Packed(packed.name, half)
+        """The pointer to a packed constant. With ``narrow`` its weights take the fewer bytes that the policy
+        wants."""
+        kind = self.request.policy.weights
+        less = stored(packed.data, kind) if narrow and kind != "float32" else None
+        packed = packed if less is None else Packed(packed.name, less, reads_as=packed.dtype)
         buffer = self.k.pointer(packed.name, packed.dtype, packed.elements)
         self.operands.append(packed)
-        return buffer if half is None else Widened(buffer)
+        return buffer if less is None else Widened(buffer)
 
     def scratch(self, elements: int, dtype: str) -> Any:
         """A buffer of ``elements`` in the kernel's own arena memory."""

@@ -37,10 +37,11 @@ def narrowed(data: np.ndarray) -> np.ndarray | None:
 
 
 class Widened:
-    """A buffer of float16 that reads as float32."""
+    """A buffer of float16, or of bytes, that reads as float32; an element has ``itemsize`` bytes."""
 
     def __init__(self, stored: Any) -> None:
         self.stored = stored
+        self.itemsize = np.dtype(str(stored.dtype)).itemsize
 
     def __getitem__(self, index: Expr) -> Expr:
         load = self.stored[index]

@@ -9,7 +9,7 @@ product. A scale is found by trying how often it fits into the largest weight; f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,10 +24,12 @@ TIMES = np.array(
 
 @dataclass(frozen=True)
 class Numbers:
-    """``numbers`` of the weights' shape, of the narrowest type; ``scales`` float32, one for each row or one for all."""
+    """``numbers`` of the weights' shape, of the narrowest type; ``scales`` float32, one for each row or one for all.
+    ``off`` is how far a weight was rounded at most, as a part of its row's largest."""
 
     numbers: np.ndarray
     scales: np.ndarray
+    off: float = 0.0
 
     def spread(self, rows: int) -> np.ndarray:
         """A scale for each of ``rows``."""
@@ -51,6 +53,25 @@ def numbers_of(weights: np.ndarray, one: bool = False) -> Numbers | None:
             return None
         scales[i] = scale
     return _narrow(weights, scales)
+
+
+def nearest_numbers(weights: np.ndarray) -> Numbers | None:
+    """Whole numbers of a byte with a scale for each row, next to float32 ``weights`` [rows, ...]: off by at most half a
+    scale, a 254th of the row's largest, and by nothing where they are such already. None for few elements, another
+    type, rows that are not finite, or so small that a scale would lose digits."""
+    if weights.dtype != np.float32 or weights.size < LEAST:
+        return None
+    exact = numbers_of(weights)
+    if exact is not None and exact.numbers.dtype.itemsize == 1:
+        return exact
+    most = np.abs(weights.reshape(len(weights), -1)).max(axis=1)
+    scales = np.where(most > 0, most.astype(np.float64) / 127, 1).astype(np.float32)
+    if not np.isfinite(most).all() or float(scales.min()) < np.finfo(np.float32).tiny:
+        return None
+    found = _narrow(weights, scales)
+    rounded = found.numbers.reshape(len(weights), -1) * scales[:, None].astype(np.float64)
+    off = np.abs(rounded - weights.reshape(rounded.shape)).max(axis=1) / np.where(most > 0, most, 1)
+    return replace(found, off=float(off.max()))
 
 
 def _narrow(weights: np.ndarray, scales: np.ndarray) -> Numbers:

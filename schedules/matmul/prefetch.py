@@ -28,7 +28,7 @@ ROWS = 8  # of a tall tile: where memory gives a vector in the cycles that these
 def follows_late(target: Target, b: Any, element: int, height: int) -> bool:
     """True if a tile of ``height`` rows passes B faster than it comes from beyond the second-level cache: 16 registers
     hold few rows, which take a vector of 32 bytes as fast as twice as many rows one of 64."""
-    stored = 2 if isinstance(b, Widened) else element
+    stored = b.itemsize if isinstance(b, Widened) else element
     rows = min(max(height, FEWEST_ROWS), ROWS)
     bytes_wanted = target.vector_bits // 8 * stored // element * target.fma_ports  # in the cycles of ``rows`` rows
     return bytes_wanted > CLOSE * rows * target.far_bytes
@@ -37,7 +37,7 @@ def follows_late(target: Target, b: Any, element: int, height: int) -> bool:
 def follow(k: KernelBuilder, b: Any, behind: Any, step: Expr, elements: int, tiles: int, element: int) -> None:
     """Emits the prefetches of the next part of B that fall to one step: ``elements`` of B are read in a step, ``tiles``
     times. ``behind`` is where the next part starts, ``step`` counts from the beginning of the present one."""
-    stored, size = (b.stored, 2) if isinstance(b, Widened) else (b, element)
+    stored, size = (b.stored, b.itemsize) if isinstance(b, Widened) else (b, element)
     each = -(-elements // tiles)
     for first in range(0, each, LINE // size):
         hint(k, stored, behind + step * each + first)

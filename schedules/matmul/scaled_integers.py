@@ -38,7 +38,7 @@ def weights_in_numbers(request: Request, facts: MatmulFacts) -> Numbers | None:
     if not facts.packs or not facts.flat or facts.output.dtype != "float32" or facts.b.constant is None:
         return None
     pays = usual(facts.rows) >= MANY or usual(facts.rows) <= FEW and facts.k * facts.n * 4 > request.target.l2_bytes
-    if request.box is not None or not (pays or _saves(request)):
+    if request.box is not None or not (pays or _saves(request)) or request.policy.weights == "int8":
         return None
     return numbers_of(np.asarray(facts.b.constant).reshape(facts.k, facts.n).T)
 

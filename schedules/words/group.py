@@ -129,15 +129,22 @@ class Group:
 class Packed:
     """A constant in the form in which one kernel reads it (packed weights). ``data`` is an array, or a function that
     makes it when it is first read, where that takes long; kernels that are only planned never call it. ``elements`` and
-    ``dtype`` say before that what it will be."""
+    ``dtype`` say before that what it will be, ``reads_as`` the type that it would have if it were not to take few
+    bytes."""
 
     def __init__(
-        self, name: str, data: np.ndarray | Callable[[], np.ndarray], elements: int = 0, dtype: str = "float32"
+        self,
+        name: str,
+        data: np.ndarray | Callable[[], np.ndarray],
+        elements: int = 0,
+        dtype: str = "float32",
+        reads_as: str = "",
     ) -> None:
         self.name = name
         self.given = data
         self.elements = elements if callable(data) else data.size
         self.dtype = dtype if callable(data) else str(data.dtype)
+        self.reads_as = reads_as
 
     @cached_property
     def data(self) -> np.ndarray:

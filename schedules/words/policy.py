@@ -3,6 +3,7 @@
     exact=True           sums keep their order: no Winograd, no seven products, no parts of float32
     winograd=False       no seven products either: what is left is direct
     weights="float16"    no parts, no seven products and no Winograd, which store other forms of the weights
+    weights="int8"       the same; weights are whole numbers times a scale a channel (passes/numbers)
     precision="bfloat16" one product of bfloat16 where float32 would take three, and weights of two bytes
     precision="float16"  layers in float16, where the target computes in it (passes/halves)
     speed=False          memory goes before time: nothing that needs more of it to be faster
@@ -47,7 +48,7 @@ class Policy:
     ``matrix``      bytes are multiplied on a matrix unit, where the target has one
     ``parts``       float32 is, as a sum of products of bfloat16 parts
     ``precision``   "float32", or "bfloat16" or "float16": what layers may round their numbers to, where that is faster
-    ``half``        weights of convolutions and products are stored as float16
+    ``weights``     "float32", or what weights of convolutions and products are stored as: "float16", "int8"
     ``speed``       time goes before memory
     ``threads``     cores that share a kernel; 0 is all that the target has
     ``rounding``    how far rewrites may go: "strict", "finite" or "exact" (passes/simplify)
@@ -61,7 +62,7 @@ class Policy:
     matrix: bool = True
     parts: bool = True
     precision: str = "float32"
-    half: bool = False
+    weights: str = "float32"
     speed: bool = True
     threads: int = 0
     rounding: str = "strict"
@@ -83,16 +84,16 @@ class Policy:
         layers: Mapping[str, str] | None = None,
     ) -> Policy:
         """The policy of these options, with what one implies for another."""
-        half = weights == "float16"
+        narrow = weights != "float32"
         free = winograd and not exact
         return Policy(
             exact=exact,
             winograd=free,
-            strassen=free and speed and not half,
+            strassen=free and speed and not narrow,
             matrix=matrix,
-            parts=matrix and not exact and (not half or precision == "bfloat16"),
+            parts=matrix and not exact and (not narrow or (weights, precision) == ("float16", "bfloat16")),
             precision="float32" if exact else precision,
-            half=half,
+            weights=weights,
             speed=speed,
             threads=threads or 0,
             rounding="exact" if exact and float_mode == "strict" else float_mode,
@@ -114,9 +115,9 @@ class Policy:
         return self.precision if found == self.precision else "float32"
 
     @property
-    def weights(self) -> str:
-        """The dtype that weights are stored in, "float32" or "float16"."""
-        return "float16" if self.half else "float32"
+    def small_weights(self) -> bool:
+        """Whether weights are to take few bytes, which goes before time."""
+        return self.weights != "float32"
 
 
 ANY = Policy()  # whatever a family likes

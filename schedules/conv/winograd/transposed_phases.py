@@ -57,7 +57,7 @@ def plan_phases(request: Request, phases: Sequence[ConvFacts]) -> PhasePlans | N
 
 def _small(request: Request, facts: ConvFacts, plan: Plan | None) -> Plan | None:
     """``plan``, unless few bytes of weights are wanted and it stores more than the phase's own."""
-    if plan is None or not request.policy.half:
+    if plan is None or not request.policy.small_weights:
         return plan
     fits = weight_bytes(request.target.lanes(), facts.channels, plan) <= plain_bytes(request, facts)
     return plan if fits else None
