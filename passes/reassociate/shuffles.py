@@ -109,6 +109,12 @@ def whole_blocks(node: Node, target: Target) -> Build | None:
     return build
 
 
+def _same_in_channels(value: Node, image: Node) -> bool:
+    """Whether ``value``, stretched to ``image``, is the same in all of its channels."""
+    shape = value.shape
+    return shape is not None and (len(shape) < image.rank or shape[1] == 1)
+
+
 def _ordered(node: Node, order: np.ndarray) -> Build | None:
     """Builds ``node`` with its channels in another order, by that of weights; None where it is no convolution with
     maps behind it that others do not read."""
@@ -117,6 +123,13 @@ def _ordered(node: Node, order: np.ndarray) -> Build | None:
     if node.op in CONVOLUTIONS and weight_index(node) == 1 and int(node.attr("groups")) == 1:
         weight = np.ascontiguousarray(node.inputs[1].array[order])
         return lambda b: b.same(node, node.inputs[0], b.const(weight))
+    if node.op == "relax.where" and node.inputs[1].shape == node.shape:  # rows that exist, and a number for the others
+        mask, value, other = node.inputs
+        above = _ordered(value, order) if _same_in_channels(mask, node) and other.op == CONST else None
+        if above is None or other.array.size != 1:
+            return None
+        masked = above
+        return lambda b: b.same(node, mask, masked(b), other)
     if node.op not in UNARY and node.op not in BINARY:
         return None
     inputs: list[Build | np.ndarray] = []
