@@ -335,6 +335,10 @@ def plan(build: Build) -> None:
     with at_sizes({s.name: s.most for s in _open(build)} if budgeted else TYPICAL.get()):  # where a budget must hold
         also = () if budgeted else other_sizes(_open(build))
         build.memory = plan_memory(build.kernels, build.layouts, build.places, placed, also=also)
+    if build.stream is not None and not (build.options.levels or build.level):  # several codes have orders of their own
+        from .stream.single import with_single_states
+
+        build.stream = with_single_states(build.stream, build.imported, build.graph, build.kernels, build.places)
     if budgeted:
         build.notes["plan"] = [_budget_note(build)]
     budget, needed = build.options.memory_budget, build.memory.planned_bytes

@@ -109,7 +109,7 @@ class _Tables:
         fill = np.full(1, 0 if math.isnan(state.fill) else state.fill, np.dtype(tensor.dtype))
         return (
             f"{self.inputs[state.input]}, {self.outputs[state.output]}, {tensor.nbytes}, {fill.nbytes}, "
-            f"{self._bytes(fill)}"
+            f"{int(state.single)}, {self._bytes(fill)}"
         )
 
     def _feed(self, feed: Feed) -> str:

@@ -231,11 +231,13 @@ class LoadedModel:
         inputs: Mapping[str, np.ndarray],
         outputs: Mapping[str, np.ndarray],
         threads: int | None = None,
+        shared: Mapping[str, str] | None = None,
     ) -> Callable[[], None]:
         """Fixes the arrays of many runs: each call of what is returned reads ``inputs`` and fills ``outputs`` in place.
 
         Saves the checks and the fresh outputs of an ordinary call. Every array must be contiguous and apart from the
         others, outputs writeable; they live as long as the function that is returned. Raises RunError as a call does.
+        ``shared``: outputs that may have the memory of an input, which the library has read by then (of streams).
         """
         taken, made, sized = self._expected, self._made, None
         if self._open is not None:
@@ -251,7 +253,9 @@ class LoadedModel:
                 raise RunError(f"output {name!r} is read-only")
         kept = [inputs[spec.name] for spec in self.inputs], [outputs[spec.name] for spec in self.outputs]
         for i, out in enumerate(kept[1]):
-            if any(np.may_share_memory(out, other) for other in (*kept[0], *kept[1][:i])):
+            twin = (shared or {}).get(self.outputs[i].name)
+            others = (inputs[spec.name] for spec in self.inputs if spec.name != twin)
+            if any(np.may_share_memory(out, other) for other in (*others, *kept[1][:i])):
                 raise RunError(f"output {self.outputs[i].name!r} shares memory with another array; it needs its own")
         pointers = [(ctypes.c_void_p * max(1, len(group)))(*map(_address, group)) for group in kept]
         addresses = [ctypes.addressof(array) for array in pointers]

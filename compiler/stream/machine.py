@@ -44,7 +44,8 @@ class Stream:
         self._feeds = [(feed, _zeros(specs[feed.name])) for feed in plan.feeds]
         self._out = {p.name: _zeros(results[p.name]) for p in plan.outputs}
         self._poison = poison
-        self._states = [[_zeros(specs[s.input]) for s in plan.states] for _ in range(2)]
+        first = [_zeros(specs[s.input]) for s in plan.states]
+        self._states = [first, [a if s.single else np.zeros_like(a) for s, a in zip(plan.states, first)]]
         for state, array in zip(plan.states, self._states[0]):
             if not np.isnan(state.fill):
                 array.fill(state.fill)
@@ -59,11 +60,12 @@ class Stream:
         fed = {f.name: a for f, a in self._feeds}
         inputs = {**self._rows, **fed, **self._numbers, **_still(plan, specs, still or {})}
         self._run = []
+        shared = {s.output: s.input for s in plan.states if s.single}
         for one, other in ((0, 1), (1, 0)):
             given = {s.input: self._states[one][i] for i, s in enumerate(plan.states)}
             left = {s.output: self._states[other][i] for i, s in enumerate(plan.states)}
             taken = {**self._out, **left, **self._parts, **self._whole}
-            self._run.append(loaded.bind({**inputs, **given}, taken, threads))
+            self._run.append(loaded.bind({**inputs, **given}, taken, threads, shared))
         self._ready: dict[str, deque[np.ndarray]] = {p.name: deque() for p in plan.outputs}
         self._given = {p.name: 0 for p in plan.inputs}
         self._waiting = {p.name: 0 for p in plan.outputs}
@@ -72,7 +74,8 @@ class Stream:
     @property
     def state_bytes(self) -> int:
         """Bytes that are kept from step to step, and of the rows that a step takes and gives; for any height."""
-        arrays = [*self._states[0], *self._states[1], *self._rows.values(), *self._out.values(), *self._parts.values()]
+        arrays = [*self._states[0], *self._rows.values(), *self._out.values(), *self._parts.values()]
+        arrays += [a for s, a in zip(self.plan.states, self._states[1]) if not s.single]
         return sum(a.nbytes for a in arrays)
 
     @property

@@ -100,11 +100,13 @@ class Port:
 
 @dataclass(frozen=True)
 class State:
-    """What a step leaves for the next: an output that becomes an input, which holds ``fill`` at first."""
+    """What a step leaves for the next: an output that becomes an input, which holds ``fill`` at first. ``single``: the
+    step has read all of the input when it writes the output, so that one memory is both."""
 
     input: str
     output: str
     fill: float
+    single: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class StreamPlan:
         return StreamPlan(
             data["symbol"], data["rows"], data["least"], data["multiple"],
             tuple(_port(p) for p in data["inputs"]), tuple(_port(p) for p in data["outputs"]),
-            tuple(State(s["input"], s["output"], float(s["fill"])) for s in data["states"]),
+            tuple(State(s["input"], s["output"], float(s["fill"]), s.get("single", False)) for s in data["states"]),
             tuple(map(_feed, data["feeds"])), tuple(data["notes"]), tuple(map(_statistic, data["statistics"])),
             tuple(data["still"]), data["giving"],
         )  # fmt: skip

@@ -23,7 +23,7 @@ int64_t halotile_slots_for(int64_t rows) {
 static void carve_states(struct carver *carver, struct halotile_stream *stream) {
     for (size_t i = 0; i < PLAN->states; ++i) {
         const struct halotile_state *state = &PLAN->state[i];
-        void *one = carve(carver, state->bytes), *other = carve(carver, state->bytes);
+        void *one = carve(carver, state->bytes), *other = state->single ? one : carve(carver, state->bytes);
         if (stream) {
             stream->inputs[0][state->input] = stream->outputs[1][state->output] = one;
             stream->inputs[1][state->input] = stream->outputs[0][state->output] = other;

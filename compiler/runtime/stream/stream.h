@@ -29,9 +29,11 @@ struct halotile_port {
     struct halotile_height height;
 };
 
-/* What a step leaves for the next; at first `bytes` of repeated elements `fill`. */
+/* What a step leaves for the next; at first `bytes` of repeated elements `fill`. `single`: a step has read all of the
+ * input when it writes the output, so that one memory is both. */
 struct halotile_state {
     size_t input, output, bytes, element;
+    int single;
     const unsigned char *fill;
 };
 
