@@ -13,6 +13,7 @@ from .heights import Height
 
 _LONGEST = 4096  # rows after which a height repeats, at most
 _FAR = 1 << 14  # rows of an image in whose middle no border is seen
+_APART = 97  # units between heights that are looked at far away: a rate that is nearly right goes wrong there
 
 
 class Irregular(Exception):
@@ -39,7 +40,8 @@ def height_of(dim: Any, symbol: Symbol) -> tuple[Height, int]:
         for r in range(0, period, m):
             rest[r] = at(base + r) - steps * (base // period)
         found = Height(period, steps, tuple(rest))
-        if steps > 0 and all(at(h) == found.at(h) for h in range(base, base + 4 * period, m)):
+        near, wide = range(base, base + 4 * period, m), range(base, 4 * far, _APART * m)
+        if steps > 0 and all(at(h) == found.at(h) for heights in (near, wide) for h in heights):
             return found, _least(found, at, symbol, far)
     raise Irregular(f"the length {dim} does not follow the height step by step")
 
