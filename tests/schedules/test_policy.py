@@ -14,23 +14,26 @@ from halotile.schedules.words.policy import Policy, Tuning
 from halotile.targets.resolve import resolve
 
 TARGET = resolve("x86-64-v4")
-#                                  options                        winograd strassen matrix parts  half   speed
+#                                  options                        winograd strassen matrix parts  speed
 TABLE: list[tuple[dict[str, Any], tuple[bool, ...]]] = [
-    ({}, (True, True, True, True, False, True)),
-    ({"exact": True}, (False, False, True, False, False, True)),
-    ({"winograd": False}, (False, False, True, True, False, True)),
-    ({"matrix": False}, (True, True, False, False, False, True)),
-    ({"weights": "float16"}, (True, False, True, False, True, True)),
-    ({"memory_budget": 1 << 20}, (True, False, True, True, False, False)),
-    ({"optimize": "memory"}, (True, False, True, True, False, False)),
-    ({"exact": True, "matrix": False}, (False, False, False, False, False, True)),
+    ({}, (True, True, True, True, True)),
+    ({"exact": True}, (False, False, True, False, True)),
+    ({"winograd": False}, (False, False, True, True, True)),
+    ({"matrix": False}, (True, True, False, False, True)),
+    ({"weights": "float16"}, (True, False, True, False, True)),
+    ({"weights": "int8"}, (True, False, True, False, True)),
+    ({"weights": "float16", "precision": "bfloat16"}, (True, False, True, True, True)),
+    ({"memory_budget": 1 << 20}, (True, False, True, True, False)),
+    ({"optimize": "memory"}, (True, False, True, True, False)),
+    ({"exact": True, "matrix": False}, (False, False, False, False, True)),
 ]
 
 
 @pytest.mark.parametrize(("options", "wanted"), TABLE, ids=lambda v: " ".join(v) if isinstance(v, dict) else "")
 def test_what_an_option_implies(options: dict[str, Any], wanted: tuple[bool, ...]) -> None:
     p = Options(TARGET, **options).policy
-    assert (p.winograd, p.strassen, p.matrix, p.parts, p.half, p.speed) == wanted
+    assert (p.winograd, p.strassen, p.matrix, p.parts, p.speed) == wanted
+    assert p.weights == options.get("weights", "float32")
     assert p.exact == options.get("exact", False) and p.threads == TARGET.cores and p.tuning is None
 
 
