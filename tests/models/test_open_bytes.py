@@ -132,7 +132,8 @@ def test_sums_of_bytes_at_open_sizes(target, text):
 
 def _kernels(model: onnx.ModelProto, target: str, **given: Any) -> list[str]:
     report = halotile.compile(model, target, **given).report
-    return [k["schedule"] for k in report["kernels"] if "of bytes" in k["schedule"]]
+    words = ("of bytes", "int16")  # the second ones by Winograd's algorithm, which is exact too
+    return [k["schedule"] for k in report["kernels"] if any(word in k["schedule"] for word in words)]
 
 
 def test_numbers_at_every_size(case, tmp_path):
