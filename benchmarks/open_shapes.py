@@ -60,13 +60,7 @@ def drawn(model: Sizable, most: Mapping[str, int], count: int, seed: int = 0) ->
     alike = [{name: own[min(k, len(own) - 1)] for name, own in every.items()} for k in steps]
     ends = [next((at for at in way if possible(model, at)), None) for way in (alike, alike[::-1])]
     found = list({str(at): at for at in ends if at is not None}.values())
-    for _ in range(50 * count):
-        if len(found) >= count:
-            break
-        at = {name: rng.choice(own) for name, own in every.items()}
-        if at not in found and possible(model, at):
-            found.append(at)
-    return found[:count]
+    return _filled(found, model, every, count, rng)[:count]
 
 
 def between(entry: OpenEntry, model: Sizable, count: int, seed: int = 1) -> list[dict[str, int]]:
@@ -74,6 +68,13 @@ def between(entry: OpenEntry, model: Sizable, count: int, seed: int = 1) -> list
     rng, most, least = random.Random(seed), most_of(entry), entry.small
     every = {s.name: [c for c in _candidates(s, most[s.name]) if c >= least[s.name]] for s in model.symbols}
     found = [dict(sizes) for sizes in dict.fromkeys(tuple(s.items()) for s in entry.sizes)][:count]
+    return _filled(found, model, every, count, rng)
+
+
+def _filled(
+    found: list[dict[str, int]], model: Sizable, every: Mapping[str, list[int]], count: int, rng: random.Random
+) -> list[dict[str, int]]:
+    """``found`` and as many other sizes of ``every`` that go together as make ``count``, where there are so many."""
     for _ in range(50 * count):
         if len(found) >= count:
             break
