@@ -173,6 +173,7 @@ class ConvKernel:
 
     def offset(self, n: Expr, channel: Expr, at: list[Expr]) -> Expr:
         """Where an element of the input lies in its memory."""
+        assert not self.has_prologue, "what a prologue makes lies nowhere"
         data = self.facts.data
         block, lane = channel if isinstance(channel, tuple) else (None, None)
         indices = self.ctx.place(data, [n, channel if lane is None else 0, *at])

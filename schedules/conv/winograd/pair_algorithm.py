@@ -22,6 +22,9 @@ class PairWinograd(Winograd):
     def build(self, request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
         return replace(build_pairs(request, facts, plan), inplace=self.overwrites(request, facts, plan))
 
+    def loads(self, facts: ConvFacts, plan: Plan) -> None:
+        """Boxes too small for a tile are the direct form's, which reads words of the data from memory."""
+
     def forbids(self, request: Request, facts: ConvFacts) -> str:
         """Sums of whole numbers are the same in any order."""
         if not (request.policy.winograd or request.policy.exact):
