@@ -342,6 +342,20 @@ class Context:
         for value in self._taken(values):
             self._fill_part(value, image, part, parts, by_rows)
 
+    def shares_margins(self, workers: int) -> bool:
+        """True if ``workers`` cores can each write their part of the margins that wait; else these are written here."""
+        if workers > 1 and all(len(v.shape) == 4 and not is_open(v.shape) for v in self.pending):
+            return True
+        self.fill_pending()
+        return False
+
+    def fill_share(self, worker: Any, workers: int, by_rows: bool) -> None:
+        """Writes one core's part of all margins that wait: what it writes lies in its own cache, as the rows (or the
+        channels) of its outputs do, and those of the next kernel that it reads them for."""
+        for value in self._taken(None):
+            with self.k.loop(value.shape[0], name="n") as image:
+                self._fill_part(value, self.ranged(image, value.shape[0]), worker, workers, by_rows)
+
     def _taken(self, values: Sequence[Any] | None) -> list[Value]:
         taken = [p for p in self.pending if values is None or any(v is p for v in values)]
         self.pending = [p for p in self.pending if not any(t is p for t in taken)]

@@ -17,6 +17,7 @@ from halotile.schedules.kernel.context import Context
 from halotile.schedules.kernel.work_sharing import bands
 from halotile.schedules.operators.te_graph import GroupGraph
 from halotile.schedules.words.group import Group, Request
+from halotile.targets.resolve import resolve
 from tvm import relax, tirx
 from tvm.ir.prim import expr as prim
 from tvm.tirx.stmt import ForKind
@@ -210,3 +211,37 @@ def test_small_images_are_shared_by_channels_from_the_layer_that_widens_them(
     found = Compiled(build([x], body, 2)).run([x], tasks=2)[0]
     assert sorted(orders) == (["bands", "groups", "groups"] if shared == "channels" else ["bands"] * 3)
     np.testing.assert_array_equal(found, Compiled(build([x], body, 1)).run([x], tasks=1)[0])
+
+
+def padded_chain(x: Any, taps: int = 3) -> Any:
+    """A layer in strips whose output has margins, which a depthwise layer reads."""
+    y = R.nn.relu(R.nn.conv2d(x, weight(random(64, 64, taps, taps)), padding=taps // 2))
+    return R.nn.conv2d(y, weight(random(64, 1, 5, 5)), padding=2, groups=64)
+
+
+@pytest.mark.parametrize(
+    ("machine", "kind", "taps"),
+    [("x86-64-v3", "winograd", 3), ("sapphirerapids", "matrix conv", 1), ("cortex-a76", "winograd", 3)],
+)
+def test_no_core_writes_all_margins(machine: str, kind: str, taps: int) -> None:
+    """Of kernels in strips: all stores are in the loop over cores."""
+    triple = "aarch64-linux-gnu" if machine.startswith("cortex") else "x86_64-linux-gnu"
+    target = replace(resolve(f"{triple}+{machine}"), cores=2)
+    found = staged(module_of([random(1, 64, 28, 28)], lambda x: padded_chain(x, taps)), target, tiled=False)
+    kernel = next(k for k in found.kernels if k.schedule.startswith(kind))
+    assert found.layouts[kernel.outputs[0]].margins, "nothing to write"
+    loops = re.findall(r"for \w+ in (\S+)", str(kernel.function))
+    assert loops[0].startswith("T.parallel(2)")
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("cores", [2, 3, 5])
+def test_margins_of_strips_are_whole(batch: int, cores: int) -> None:
+    """What is left out would be read as NaN, with which memory is filled."""
+    x = random(batch, 64, 28, 27)
+    found = build([x], padded_chain, cores)
+    assert any(k.schedule.startswith(("winograd", "matrix conv")) for k in found.kernels)
+    alone = Compiled(build([x], padded_chain, 1)).run([x], tasks=1)[0]
+    assert np.isfinite(alone).all()
+    for tasks in (1, cores):
+        np.testing.assert_allclose(Compiled(found).run([x], tasks=tasks)[0], alone, rtol=0, atol=1e-4 * alone.std())

@@ -70,8 +70,10 @@ class _Bytes(Places):
             self.offsets = ctx.packed(Packed("windows", offsets), narrow=False)
         each = held_bytes(self.plan)
         self.data = ctx.scratch(each * workers, "uint8")
-        ctx.fill_pending()
+        shares = ctx.shares_margins(workers)
         with k.loop(workers, "parallel" if workers > 1 else "serial", "w") as worker:
+            if shares:
+                ctx.fill_share(worker, workers, self.plan.groups == 1)
             self.base = worker * each if workers > 1 else 0
             self._begin()
             with self._own_tasks(worker, workers) as task:

@@ -92,9 +92,11 @@ class MatrixConv(Places):
             self.offsets = ctx.packed(Packed("taps", offsets), narrow=False)
         each = held_bytes(self.facts.channels, self.plan) // 4 * self.words
         self.data, self.below = ctx.scratch(each * workers, BITS if self.in_order else "int32"), self._below()
-        ctx.fill_pending()
+        shares = ctx.shares_margins(workers)
         with ExitStack() as scopes:
             worker = scopes.enter_context(k.loop(workers, "parallel" if workers > 1 else "serial", "w"))
+            if shares:
+                ctx.fill_share(worker, workers, self.plan.groups == 1)
             self.base = worker * each if workers > 1 else 0
             self._begin()
             with self._own_tasks(worker, workers) as task:

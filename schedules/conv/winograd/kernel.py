@@ -160,8 +160,10 @@ class Winograd:
             self.products.lay_out(k.hold(tirx.min(filled, self.products.padded), "padded"))
         ahead = Ahead(self.conv, plan, self._origin, total)
         workers, tasks = self.workers, strips * plan.groups
-        self.ctx.fill_pending()
+        shares = self.ctx.shares_margins(workers)
         with k.loop(workers, "parallel" if workers > 1 else "serial", "w") as worker:
+            if shares:
+                self.ctx.fill_share(worker, workers, plan.groups == 1)
             begin: Expr = tirx.IntImm("int32", 0)
             if workers > 1:
                 self.ctx.ranged(worker, workers)
