@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,11 @@ from tvm import relax
 
 from ...schedules.operators.regions.attributes import integer, ints
 from ...schedules.operators.registry import attributes, call
-from ...schedules.words.group import Node, Value
+from ...schedules.words.group import Node
 from .rules import Arguments, Global, Planned, Read, Rows, Stream, carried
 from .words import Gather
+
+Table = Callable[[int], Any]  # where the rows of an image of that height come from
 
 _SMALL = 64  # images of fewer units are looked at one by one
 _FAR = 4096  # rows of an image in whose middle a table of places is looked at
@@ -127,15 +129,47 @@ def pad(node: Node, stream: Stream) -> Planned:
 
 
 def take(node: Node, stream: Stream) -> Planned:
-    """Rows from the places of a table that follows from the height: borders that are mirrored or repeated."""
+    """Rows from the places of a table that follows from the height."""
     data, index = node.operands[:2]
-    rows, (axis, count, height, least) = stream.rows[data], stream.result(node.results[0])
-    taken = integer(node.call.attrs.axis) % len(data.shape)
-    if taken != rows.axis:
-        return carried(node, stream, lambda v: rows.axis)
-    if index not in stream.tables or len(index.shape) != 1 or count != rows.count:
+    if integer(node.call.attrs.axis) % len(data.shape) != stream.rows[data].axis:
+        return carried(node, stream, lambda v: stream.rows[data].axis)
+    if index not in stream.tables or len(index.shape) != 1:
         raise Global("it takes rows from places that are no border of the image")
-    gather = _border(stream, index, rows, height)
+    return _taken(node, stream, stream.tables[index])
+
+
+def mirror(node: Node, stream: Stream) -> Planned:
+    """Rows before and behind an image that are mirrored or repeated."""
+    (data,) = node.inputs
+    rows, own = stream.rows[data], attributes(node.call)
+    begin, end, mode = [*own["begin"]], [*own["end"]], own["mode"]
+    around: Any = (begin[rows.axis], end[rows.axis])
+    begin[rows.axis] = end[rows.axis] = 0
+
+    def emit(arguments: Arguments) -> Any:
+        if not any(begin + end):
+            return arguments[data]
+        return call("halotile.mirror", arguments[data], begin=begin, end=end, mode=mode)
+
+    if around == (0, 0):
+        return carried(node, stream, lambda v: rows.axis)
+
+    def table(image: int) -> Any:
+        height = rows.height.at(image)
+        if mode == "reflect" and height <= max(around):
+            return ()  # a border has fewer rows than the image
+        return np.pad(np.arange(height), around, mode)
+
+    return _taken(node, stream, table, emit)
+
+
+def _taken(node: Node, stream: Stream, table: Table, emit: Callable[[Arguments], Any] | None = None) -> Planned:
+    """Rows from the places of a table that is borders and a shift between them; ``emit`` does what else is done."""
+    data = node.operands[0]
+    rows, (axis, count, height, least) = stream.rows[data], stream.result(node.results[0])
+    if count != rows.count:
+        raise Global("it takes rows from places that are no border of the image")
+    gather = _border(stream, table, rows, height)
     low = min([gather.shift, *(r - y for y, r in enumerate(gather.top))])
     high = max([gather.shift, *(r - y for y, r in enumerate(gather.top))])
     grown = rows.height.rest[0] - height.rest[0]  # of rows: those of the source less those of the result
@@ -146,14 +180,14 @@ def take(node: Node, stream: Stream) -> Planned:
     back = delay - low
     length = count + high - low
     read = Read(back, length, None, gather, (count, delay, count, height))
-    return Planned({data: read}, [Rows(axis, count, delay, height)], lambda a: a[data])
+    return Planned({data: read}, [Rows(axis, count, delay, height)], emit or (lambda a: a[data]))
 
 
-def _border(stream: Stream, index: Value, rows: Rows, height: Any) -> Gather:
+def _border(stream: Stream, at: Table, rows: Rows, height: Any) -> Gather:
     """The table as a shift between two borders, found at several heights and checked on others."""
     unit = stream.unit
     samples = [-(-_FAR // unit) * unit + n * unit for n in (0, 1, 3)]
-    table, size = np.asarray(stream.tables[index](samples[0])), rows.height.at(samples[0])
+    table, size = np.asarray(at(samples[0])), rows.height.at(samples[0])
     middle = len(table) // 2
     shift = int(table[middle]) - middle
     off = np.flatnonzero(table != np.arange(len(table)) + shift)
@@ -162,18 +196,18 @@ def _border(stream: Stream, index: Value, rows: Rows, height: Any) -> Gather:
     found = Gather(
         shift, tuple(int(n) for n in table[:top]), tuple(int(size - n) for n in table[len(table) - bottom :][::-1])
     )
-    if not all(_same(found, stream, index, rows, height, n) for n in samples):
+    if not all(_same(found, at, rows, height, n) for n in samples):
         raise Global("it takes rows from places that are no border of the image")
     small = range(stream.least, unit * _SMALL, stream.multiple)
-    wrong = [n for n in small if not _same(found, stream, index, rows, height, n)]
+    wrong = [n for n in small if not _same(found, at, rows, height, n)]
     stream.least = max(stream.least, *(n + stream.multiple for n in wrong), 0)
     return found
 
 
-def _same(found: Gather, stream: Stream, index: Value, rows: Rows, height: Any, image: int) -> bool:
+def _same(found: Gather, at: Table, rows: Rows, height: Any, image: int) -> bool:
     """Whether that is the table where the image has ``image`` rows."""
     result, source = height.at(image), rows.height.at(image)
-    expected = np.asarray(stream.tables[index](image))
+    expected = np.asarray(at(image))
     return len(expected) == result and np.array_equal(found.rows(np.arange(result), result, source), expected)
 
 
@@ -187,4 +221,5 @@ RULES: dict[str, Any] = {
     "relax.nn.pad": pad,
     "halotile.pad": pad,
     "relax.take": take,
+    "halotile.mirror": mirror,
 }

@@ -27,6 +27,7 @@ from tvm.ir.prim import expr as prim
 from ..math import exponential, powers, remainder, trigonometry, wrapping
 from ..words.sizes import dim_of, narrowed, surely
 from ..words.tvm_types import Expr
+from .decided import end_of, is_known, on_indices
 
 Source = Callable[[tuple[Any, ...]], Any]
 
@@ -178,7 +179,7 @@ class Inliner:
         """max/min that keep NaN whichever side it is on. TVM's own lowering drops it on one, and its simplifier
         turns ``not (a < b)`` and ``x != x`` into forms that are wrong for NaN, so neither may be written."""
         if not str(a.ty.dtype).startswith(("float", "bfloat")):
-            return kind(a, b)
+            return end_of(kind, a, b, self._simplify, self.choices)
         a, b = (b, a) if isinstance(a, prim.FloatImm) else (a, b)
         if isinstance(b, prim.FloatImm) and math.isnan(b.value):
             return b
@@ -222,9 +223,9 @@ class Inliner:
 
     def _choice(self, condition: Expr, yes: Expr, no: Expr, axes: dict[Any, Any]) -> Expr:
         condition = self.expression(condition, axes)
-        if self._simplify is not None and _on_indices(condition):
+        if self._simplify is not None and on_indices(condition):
             condition = self._simplify(condition)  # block * 16 + lane < 64 becomes block < 4: the same for all lanes
-        known = _known(condition)
+        known = is_known(condition)
         if known is not None:
             return self.expression(yes if known else no, axes)
         self.choices.append(condition)
@@ -243,7 +244,7 @@ class Inliner:
 
     def _named_choice(self, condition: Expr, yes: Expr, no: Expr, axes: dict[Any, Any]) -> Expr:
         """A choice of which only the reads are guarded: both arms are computed, and their values have names."""
-        if not _on_indices(condition):
+        if not on_indices(condition):
             condition = self.bind(condition)
         outside, values = self._cache, []
         for guard, arm in ((condition, yes), (negation(condition), no)):
@@ -407,31 +408,11 @@ def narrow(expr: Expr) -> Expr:
 def _thin(index: Expr) -> Expr:
     """``index`` in int32 if it is arithmetic on axes: operators have axes of either width, and in a chain of them every
     change is two casts, through which TVM's simplifier looks twice."""
-    return narrow(index) if not isinstance(index, int) and _on_indices(index) else index
+    return narrow(index) if not isinstance(index, int) and on_indices(index) else index
 
 
 def _hash(indices: tuple[Expr, ...]) -> tuple[int, ...]:
     return tuple(i if isinstance(i, int) else tvm_ffi.structural_hash(i) for i in indices)
-
-
-def _on_indices(expr: Expr) -> bool:
-    """True for a comparison of index expressions, or several: integers without reads, on which TVM's simplifier is
-    right."""
-    if isinstance(expr, (prim.And, prim.Or, prim.CmpExpr)):
-        return _on_indices(expr.a) and _on_indices(expr.b)
-    if isinstance(expr, (tirx.Var, prim.IntImm)):
-        return str(expr.ty.dtype) in ("int32", "int64")
-    if isinstance(expr, prim.Cast):
-        return str(expr.ty.dtype) in ("int32", "int64") and _on_indices(expr.value)
-    if isinstance(expr, (prim.Add, prim.Sub, prim.Mul, prim.FloorDiv, prim.FloorMod)):
-        return _on_indices(expr.a) and _on_indices(expr.b)
-    return False
-
-
-def _known(condition: Expr) -> bool | None:
-    if isinstance(condition, prim.IntImm):
-        return bool(condition.value)
-    return None
 
 
 def children(expr: Expr) -> list[Expr]:

@@ -34,7 +34,7 @@ class Square:
     def __init__(self, side: int, simplify: Any) -> None:
         self.side, self.simplify = side, simplify
         self.column = 0
-        self.found: list[tuple[Any, Any, int, list[Any]]] = []  # buffer, base of column 0, stride, columns
+        self.found: list[tuple[Any, Any, Any, list[Any]]] = []  # buffer, base of column 0, stride, columns
 
     def vector(self, value: Expr, lane: Expr, width: int, before: list[Stmt], fresh: Any) -> Expr | None:
         """The vector of a read across rows; the whole square is read ``before`` where this is the first column of it
@@ -42,15 +42,17 @@ class Square:
         if width != self.side or not isinstance(value, TensorLoad) or len(value.indices) != 1:
             return None
         linear = sym.detect_linear_equation(value.indices[0], [lane])
-        if not len(linear) or not isinstance(linear[0], prim.IntImm) or abs(int(linear[0].value)) < 2:
+        if not len(linear):
             return None
-        stride = int(linear[0].value)
+        stride = int(linear[0].value) if isinstance(linear[0], prim.IntImm) else self.simplify(linear[0])
+        if isinstance(stride, int) and abs(stride) < 2:
+            return None
         column = self._column(linear[1], stride)
         if column is None:
             return None
         base = self.simplify(linear[1] - column)
         for buffer, first, step, columns in self.found:
-            if not buffer.same_as(value.source) or step != stride:
+            if not buffer.same_as(value.source) or not _alike(step, stride):
                 continue
             if tvm_ffi.structural_equal(self.simplify(base - first), tirx.IntImm("int32", 0)):
                 return columns[column][tirx.Ramp(0, 1, width)]
@@ -60,15 +62,16 @@ class Square:
         self.found.append((value.source, base, stride, columns))
         return columns[column][tirx.Ramp(0, 1, width)]
 
-    def _column(self, base: Expr, stride: int) -> int | None:
-        """The column of its square that begins at ``base``."""
+    def _column(self, base: Expr, stride: Any) -> int | None:
+        """The column of its square that begins at ``base``; rows are ``stride`` apart, a number, or an expression where
+        sizes are open."""
         return self.column
 
     def _begins(self, column: int) -> bool:
         """True if a square may be read whose first wanted column is ``column``."""
         return column == 0
 
-    def _read(self, source: Buffer, base: Expr, stride: int, before: list[Stmt], fresh: Any) -> list[Buffer]:
+    def _read(self, source: Buffer, base: Expr, stride: Any, before: list[Stmt], fresh: Any) -> list[Buffer]:
         n, dtype = self.side, str(source.dtype)
         bits = int("".join(c for c in dtype if c.isdigit()))
         q = min(n, PART * 8 // bits)
@@ -97,12 +100,20 @@ class Aligned(Square):
     """Squares whose columns are the channels of a block: the first one lies at a multiple of ``side``. All of them are
     read within one scope, in which their columns may be wanted in any order."""
 
-    def _column(self, base: Expr, stride: int) -> int | None:
+    def _column(self, base: Expr, stride: Any) -> int | None:
         column = self.simplify(tirx.floormod(base, self.side))
-        return int(column.value) if isinstance(column, prim.IntImm) and stride % self.side == 0 else None
+        whole = isinstance(stride, int) and stride % self.side == 0
+        return int(column.value) if isinstance(column, prim.IntImm) and whole else None
 
     def _begins(self, column: int) -> bool:
         return True
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """True for equal strides."""
+    if isinstance(a, int) or isinstance(b, int):
+        return isinstance(a, int) and isinstance(b, int) and a == b
+    return bool(tvm_ffi.structural_equal(a, b))
 
 
 def _shuffled(pair: tuple[Buffer, Buffer], order: list[Expr]) -> Expr:

@@ -14,13 +14,15 @@ Where all reads across memory run along that axis, squares are transposed in reg
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from tvm import tirx
 from tvm.ir.prim import expr as prim
 
 from ..emit.register_transpose import Square
-from ..words.dims import is_open, to_index
+from ..words.dims import Open, is_open, to_index
+from ..words.sizes import dim_of, surely
 from ..words.tvm_types import Expr
 from .axes import Merged
 from .loop_nest import Nest
@@ -30,6 +32,7 @@ SQUARES = 16  # the same for squares: more lines of rows that lie 2 KiB apart sh
 NOTE = "squares transposed in registers"
 
 Positions = Callable[[Sequence[Any]], "list[Any]"]
+Line = Callable[[Merged, "list[Any]"], None]
 
 
 def innermost_axis(extents: Sequence[int], vector_axis: int, positions: Positions, simplify: Any) -> int | None:
@@ -52,14 +55,20 @@ def innermost_axis(extents: Sequence[int], vector_axis: int, positions: Position
 
 
 def _strides(
-    start: list[Expr], extents: Sequence[int], axis: int, positions: Positions, simplify: Any
-) -> list[int] | None:
+    start: list[Expr], extents: Sequence[Any], axis: int, positions: Positions, simplify: Any
+) -> list[Any] | None:
+    """How far each access moves along ``axis``, in numbers and dims; None where it moves by anything else."""
     unit = [tirx.IntImm("int32", 1 if i == axis else 0) for i in range(len(extents))]
     end = positions(unit)
-    if len(end) != len(start) or extents[axis] < 2:
+    if len(end) != len(start) or surely(lambda: extents[axis] < 2):
         return None
     steps = [simplify(b - a) for a, b in zip(start, end)]
-    return [int(s.value) for s in steps] if all(isinstance(s, prim.IntImm) for s in steps) else None
+    if not is_open(extents):
+        return [int(s.value) for s in steps] if all(isinstance(s, prim.IntImm) for s in steps) else None
+    try:
+        return [dim_of(s) for s in steps]
+    except Open:
+        return None
 
 
 def block_of(extent: int) -> int:
@@ -68,10 +77,13 @@ def block_of(extent: int) -> int:
     return best if best * 4 >= min(extent, BLOCK) else extent
 
 
-def emit_interchanged(nest: Nest, merged: Merged, axis: int) -> None:
-    """Vectors of the last axis with ``axis``, along which reads are contiguous, as the innermost loop."""
-    if emit_squares(nest, merged, axis):
-        return
+def emit_interchanged(nest: Nest, merged: Merged, axis: int, line: Line) -> bool:
+    """Vectors of the last axis with ``axis``, along which reads are contiguous, as the innermost loop; False where
+    sizes are open and squares would not do. ``line`` emits one in order."""
+    if emit_squares(nest, merged, axis, line):
+        return True
+    if is_open(nest.extents()):
+        return False
     outer = list(merged.outer)
     extent = outer.pop(axis)
     block = block_of(extent)
@@ -88,12 +100,12 @@ def emit_interchanged(nest: Nest, merged: Merged, axis: int) -> None:
         lambda loops: columns(loops[:-2], loops[-2], loops[-1] * nest.lanes, nest.lanes),
     )
     if tail:
-        whole = vectors * nest.lanes
-        start = to_index(whole) if is_open([whole]) else tirx.IntImm("int32", whole)
+        start = tirx.IntImm("int32", vectors * nest.lanes)
         nest._loops(extents, lambda loops: columns(loops[:-1], loops[-1], start, tail))
+    return True
 
 
-def emit_squares(nest: Nest, merged: Merged, axis: int) -> bool:
+def emit_squares(nest: Nest, merged: Merged, axis: int, line: Line) -> bool:
     """Emits the interchange in squares that are transposed in registers; False where they would not do.
 
     The last square of a line and the last block overlap those before, and are written twice: not where an output may
@@ -101,6 +113,9 @@ def emit_squares(nest: Nest, merged: Merged, axis: int) -> bool:
     """
     side, outer = nest.square_side(axis), list(merged.outer)
     extent = outer.pop(axis)
+    if is_open((*outer, extent, merged.inner)):
+        few = side < 2 or surely(lambda: extent < side) or surely(lambda: merged.inner < side)
+        return not few and _open_squares(nest, merged, axis, side, line)
     if side < 2 or extent < side or merged.inner < side:
         return False
     block = min(SQUARES, extent // side * side)
@@ -109,18 +124,69 @@ def emit_squares(nest: Nest, merged: Merged, axis: int) -> bool:
         return False
     k, overlaps = nest.k, extent % block > 0
 
-    def squares(loops: list[Expr], part: Expr, vector: Expr) -> None:
+    def squares(loops: list[Expr]) -> None:
+        part, vector = loops[-2:]
         first = k.hold(tirx.min(part * block, extent - block)) if overlaps else part * block
         start = tirx.min(vector * side, merged.inner - side) if merged.inner % side else vector * side
-        with k.loop(block // side, name="i") as i:
-            nest.ctx.ranged(i, block // side)
-            k.square = Square(side, nest.ctx.analyzer.simplify)
-            for column in range(side):
-                k.square.column = column
-                nest._vector(merged, [*loops[:axis], first + i * side + column, *loops[axis:]], start, side)
-            k.square = None
+        _block(nest, merged, axis, loops[:-2], (first, block), (start, side))
 
     nest.s.notes.append(NOTE)
-    extents = [*outer, -(-extent // block), -(-merged.inner // side)]
-    nest._loops(extents, lambda loops: squares(loops[:-2], loops[-2], loops[-1]))
+    nest._loops([*outer, -(-extent // block), -(-merged.inner // side)], squares)
+    return True
+
+
+def _block(
+    nest: Nest, merged: Merged, axis: int, loops: list[Expr], rows: tuple[Any, int], columns: tuple[Any, int]
+) -> None:
+    """The squares from ``rows`` (first, how many) of ``axis`` and one vector of ``columns`` (first, side)."""
+    k, (first, block), (start, side) = nest.k, rows, columns
+    with k.loop(block // side, name="i") as i:
+        nest.ctx.ranged(i, block // side)
+        k.square = Square(side, nest.ctx.analyzer.simplify)
+        for column in range(side):
+            k.square.column = column
+            nest._vector(merged, [*loops[:axis], first + i * side + column, *loops[axis:]], start, side)
+        k.square = None
+
+
+def _open_squares(nest: Nest, merged: Merged, axis: int, side: int, line: Line) -> bool:
+    """As :func:`emit_squares`, of open sizes: lines too short for a square, and what whole squares leave where nothing
+    may be written twice, are computed element by element as by any map."""
+    k, outer = nest.k, list(merged.outer)
+    extent, inner = outer.pop(axis), merged.inner
+    block = SQUARES if not surely(lambda: extent < SQUARES) else side
+    again = nest.s.repeats()
+
+    def squares(loops: list[Expr]) -> None:
+        first, start = loops[-2] * block, loops[-1] * side
+        if again:
+            first = k.hold(tirx.min(first, to_index(extent) - block)) if extent % block != 0 else first
+            start = tirx.min(start, to_index(inner) - side) if inner % side != 0 else start
+        _block(nest, merged, axis, loops[:-2], (first, block), (start, side))
+
+    def rest(rows: tuple[Any, Any], columns: tuple[Any, Any]) -> None:
+        """The elements from ``rows`` and ``columns``, (first, how many)."""
+        if rows[1] == 0 or columns[1] == 0:
+            return
+
+        def element(loops: list[Expr]) -> None:
+            row, column = loops[-2] + to_index(rows[0]), loops[-1] + to_index(columns[0])
+            nest._vector(merged, [*loops[: -2][:axis], row, *loops[: -2][axis:]], column, 1)
+
+        nest._loops([*outer, rows[1], columns[1]], element)
+
+    room = [] if surely(lambda: extent >= block) else [to_index(extent) >= block]
+    room += [] if surely(lambda: inner >= side) else [to_index(inner) >= side]
+    nest.s.notes.append(NOTE)
+    with k.when(tirx.all(*room)) if room else nullcontext():
+        if again:
+            nest._loops([*outer, -(-extent // block), -(-inner // side)], squares)
+        else:
+            whole = extent // block * block, inner // side * side
+            nest._loops([*outer, extent // block, inner // side], squares)
+            rest((whole[0], extent - whole[0]), (0, inner))
+            rest((0, whole[0]), (whole[1], inner - whole[1]))
+    if room:
+        with k.when(tirx.Not(tirx.all(*room))):
+            nest._loops(merged.outer, lambda loops: line(merged, loops))
     return True

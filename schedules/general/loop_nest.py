@@ -159,7 +159,7 @@ class Nest:
         """Rows of the squares that can be transposed in registers; 0 if not all reads across memory run along it."""
         marks = [self.ctx.ranged(tirx.Var(f"m{i}", "int32"), e) for i, e in enumerate(self.extents())]
         coefficients = linear_coefficients(self._positions(marks), marks)
-        if coefficients is None or any(abs(c[-1]) > 1 and c[axis] != 1 for c in coefficients):
+        if coefficients is None or any(c[-1] not in (-1, 0, 1) and c[axis] != 1 for c in coefficients):
             return 0
         widest = max(dtype_bytes(v.dtype) for v in (*self.ctx.graph.group.inputs, *self.ctx.graph.group.outputs))
         return side_of(self.s.request.target.vector_bits, widest)

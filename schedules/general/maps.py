@@ -9,13 +9,14 @@ from tvm import tirx
 
 from ..emit.known_gathers import MOST_VECTORS, Written
 from ..words.dims import Dim, is_open, to_index
-from ..words.sizes import product, usual
+from ..words.sizes import product, surely, usual
 from ..words.tvm_types import Expr
 from .axes import Merged
 from .concat_order import NOTE, joins, side_by_side
 from .depth_to_space import chunks, from_whole_periods, in_periods, period
 from .loop_interchange import emit_interchanged, innermost_axis
 from .loop_nest import PARALLEL_WORK, Nest
+from .open_middles import emit_spans
 from .pixel_shuffle import NOTE as TRANSPOSED
 from .pixel_shuffle import squares
 from .row_ranges import MOST, in_ranges, ranges
@@ -45,10 +46,9 @@ class MapNest(Nest):
         if not merged.contiguous and (periods := self._periods(extents)) is not None:
             self._periodic(*periods)
             return
-        if outer and not is_open((*outer, inner)) and inner >= self.lanes and not merged.contiguous:
+        if outer and not surely(lambda: inner < self.lanes) and not merged.contiguous:
             axis = innermost_axis(extents, len(extents) - 1, self._positions, self.ctx.analyzer.simplify)
-            if axis is not None and axis < len(outer):
-                emit_interchanged(self, merged, axis)
+            if axis is not None and axis < len(outer) and emit_interchanged(self, merged, axis, self._line):
                 return
         work = usual(product(extents))
         if not outer and self.parallel and work >= PARALLEL_WORK:
@@ -62,6 +62,8 @@ class MapNest(Nest):
                 with self.k.loop(count, name="j") as j:
                     self._vector(merged, [], (c * chunk + j) * self.lanes, self.lanes)
             self._tail(merged, [], vectors * self.lanes, tail)
+            return
+        if emit_spans(self, merged, extents, self._line):
             return
         parts = self._ranges_of_rows(merged, extents)
         self._side_by_side(merged, extents, max(parts, key=lambda part: part[1] - part[0], default=None))

@@ -24,7 +24,7 @@ from ..kernel.context import Context
 from ..words.tvm_types import Expr
 
 MOST = 4  # ranges, each of which is code of its own
-_HOLDS_FROM: dict[type, int] = {prim.LT: 0, prim.GE: 0, prim.LE: 1, prim.GT: 1}  # what a - b changes at: 0 or 1
+HOLDS_FROM: dict[type, int] = {prim.LT: 0, prim.GE: 0, prim.LE: 1, prim.GT: 1}  # what a - b changes at: 0 or 1
 
 
 def ranges(conditions: Sequence[Expr], row: Expr, extent: int) -> list[tuple[int, int]]:
@@ -42,7 +42,7 @@ def _cuts(condition: Expr, row: Expr) -> list[int]:
     """Where the answer changes: the first rows after the change."""
     if isinstance(condition, (prim.And, prim.Or)):
         return _cuts(condition.a, row) + _cuts(condition.b, row)
-    at = _HOLDS_FROM.get(type(condition))
+    at = HOLDS_FROM.get(type(condition))
     if at is None:
         return [cut for part in children(condition) for cut in _cuts(part, row)]
     if any(not v.same_as(row) for v in tirx.analysis.undefined_vars(condition)):

@@ -14,7 +14,7 @@ from tvm import sym, tirx
 from tvm.ir.prim import expr as prim
 
 from ..words.dims import Open
-from ..words.sizes import dim_of, surely
+from ..words.sizes import dim_of, is_symbol, narrowed, surely
 from ..words.tvm_types import Expr
 
 
@@ -29,9 +29,16 @@ class OpenRanges:
         self._ends[hash(variable)] = (variable, least, most)
 
     def left(self, condition: Expr) -> Expr:
-        """``condition`` without the parts that hold for every size and value."""
+        """``condition`` without the parts that hold for every size and value; false if one of them never does."""
+        if any(self.fails(c) for c in _parts(condition)):
+            return tirx.const(False, "bool")
         kept = [c for c in _parts(condition) if not self.holds(c)]
         return tirx.all(*kept) if kept else tirx.const(True, "bool")
+
+    def fails(self, comparison: Expr) -> bool:
+        """True if a comparison never holds; False also where that isn't seen."""
+        opposite = _OPPOSITE.get(type(comparison))
+        return opposite is not None and self.holds(opposite(comparison.a, comparison.b))
 
     def holds(self, comparison: Expr) -> bool:
         """True if a comparison holds for every size and value; False also where that isn't seen."""
@@ -39,6 +46,9 @@ class OpenRanges:
         if difference is None:
             return False
         known = [self._ends[hash(v)] for v in tirx.analysis.undefined_vars(difference) if hash(v) in self._ends]
+        others = [v for v in tirx.analysis.undefined_vars(difference) if hash(v) not in self._ends]
+        if not all(is_symbol(v) or narrowed(v) is not None for v in others):
+            return False  # a name of a value that was computed, of which nothing is known
         linear = sym.detect_linear_equation(difference, [v for v, _, _ in known])
         if not len(linear) or not all(isinstance(c, prim.IntImm) for c in linear[:-1]):
             return False
@@ -49,6 +59,9 @@ class OpenRanges:
         for (_, low, high), factor in zip(known, map(int, linear[:-1])):
             least = least + factor * (low if factor > 0 else high)
         return surely(lambda: least >= 0)
+
+
+_OPPOSITE: dict[type, Any] = {prim.LT: prim.GE, prim.GE: prim.LT, prim.LE: prim.GT, prim.GT: prim.LE}
 
 
 def _parts(condition: Expr) -> list[Expr]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from tvm import tirx
@@ -36,6 +37,14 @@ def radix_pays(length: int, k: int, wide: bool = False) -> bool:
     return length <= (MOST_WIDE if wide else MOST) and number * length + counts < level * sinks * math.log2(max(k, 2))
 
 
+@cache
+def radix_lengths(k: int | None, wide: bool = False) -> tuple[int, int] | None:
+    """The least and the greatest length between which sorting gives the first ``k`` sooner than a heap (without ``k``,
+    all); None if it never does. Open lengths are compared with them at run time."""
+    found = [n for n in range(k or 1, MOST + 1) if radix_pays(n, k or n, wide)]
+    return (found[0], found[-1]) if found else None
+
+
 def key_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Any], Any] | None:
     """A whole number for an element of a type too wide for a rank: greater ones come first, equals are equal."""
     if dtype not in ("int64", "uint32", "float64"):
@@ -57,11 +66,13 @@ def key_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Any], Any] | N
 
 
 def sort_descending(
-    b: KernelBuilder, number: Callable[[Any], Any], length: Expr, wide: bool = False
+    b: KernelBuilder, number: Callable[[Any], Any], length: Expr, wide: bool = False, room: Any = None
 ) -> Callable[[Any], Any]:
-    """Sorts the int64 ``number(0)`` to ``number(length - 1)``, greatest first; returns where the n-th stood."""
-    numbers = b.local("numbers", "int64", 2 * length, "global")
-    positions = b.local("places", "int32", 2 * length, "global") if wide else None
+    """Sorts the int64 ``number(0)`` to ``number(length - 1)``, greatest first; returns where the n-th stood. There is
+    memory for ``room`` numbers, those of an open ``length`` that is compared with it before."""
+    room = length if room is None else room
+    numbers = b.local("numbers", "int64", 2 * room, "global")
+    positions = b.local("places", "int32", 2 * room, "global") if wide else None
     places = list(range(8)) if wide else list(range(4, 8))
     counts = b.local("counts", "int32", len(places) * BYTES, "global")
     given = b.local("given", "int32", 1)  # where the half that is to be dealt begins

@@ -8,7 +8,7 @@ from tvm import te, tirx
 
 from ..emit.builder import KernelBuilder
 from ..math.wrapping import plus, times
-from ..words.dims import is_dim, to_index
+from ..words.dims import is_dim, minimum, to_index
 from ..words.sizes import surely, usual
 from ..words.tvm_types import Buffer, Expr
 from .common import dtype_of, is_float, shape_of
@@ -16,7 +16,7 @@ from .filtered import offer_all
 from .heap import Before, Heap, RankHeap, order, rank_of
 from .loops import Run, accumulator, cast, kind_of, runs, split_at, written
 from .open_shapes import same
-from .radix import key_of, radix_pays, sort_descending
+from .radix import key_of, radix_lengths, radix_pays, sort_descending
 from .registry import define
 
 LANES = 16  # running sums side by side, where the axis is not the innermost one
@@ -82,7 +82,22 @@ def topk(x: te.Tensor, *, k: int | None = None, axis: int, largest: bool) -> lis
 
     def write(b: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         values, positions = outs
-        sorts = (rank or wide) is not None and radix_pays(usual(length), usual(k), rank is None)
+        sortable = (rank or wide) is not None
+        if not is_dim(length):
+            rows(b, ins, values, positions, sortable and radix_pays(length, k, rank is None))
+            return
+        lengths = radix_lengths(None if is_dim(k) else k, rank is None) if sortable else None
+        if lengths is None:
+            rows(b, ins, values, positions, False)
+            return
+        among = tirx.all(to_index(length) >= lengths[0], to_index(length) <= lengths[1])
+        for condition, sorts in ((among, True), (tirx.Not(among), False)):
+            with b.when(condition):
+                rows(b, ins, values, positions, sorts, lengths[1])
+
+    def rows(
+        b: KernelBuilder, ins: list[Buffer], values: Buffer, positions: Buffer, sorts: bool, most: int | None = None
+    ) -> None:
         with b.loop(outer * inner, kind_of(outer * length * inner), "row") as row:
             source = row // inner * (length * inner) + row % inner
             target = row // inner * (k * inner) + row % inner
@@ -96,7 +111,7 @@ def topk(x: te.Tensor, *, k: int | None = None, axis: int, largest: bool) -> lis
 
             if sorts:
                 number = (lambda p: rank(b, value(p), p)) if rank else (lambda p: wide(b, value(p)))
-                stood = sort_descending(b, number, length, rank is None)
+                stood = sort_descending(b, number, length, rank is None, minimum(length, most or length))
                 with b.loop(k, name="o") as o:
                     put(o, b.bind(stood(o)))
                 return
@@ -105,7 +120,8 @@ def topk(x: te.Tensor, *, k: int | None = None, axis: int, largest: bool) -> lis
                 ranked = RankHeap(b, positions, target, inner, lambda p: rank(b, value(p), p))
             heap = ranked or Heap(b, positions, target, inner, value, before)
             heap.fill(k)
-            if ranked is not None and inner == 1 and usual(length - k) >= LANES:
+            long = is_dim(length - k) or usual(length - k) >= LANES
+            if ranked is not None and inner == 1 and long:
                 offer_all(b, ranked, value, k, length, largest, dtype_of(x))
             elif not surely(lambda: length <= k):
                 with b.loop(length - k, name="p") as rest:

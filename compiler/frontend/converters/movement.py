@@ -294,8 +294,14 @@ def _padded(node: Node, x: Value, begin: list[Any], end: list[Any], mode: str) -
         return constant_pad(node, x, begin, end, fill)
     if mode not in ("edge", "reflect", "wrap"):
         raise Refusal(f"mode '{mode}' does not exist")
+    open_ = [is_open([d]) and not is_open([b, e]) and b + e != 0 for d, b, e in zip(x.shape, begin, end)]
+    if any(open_):
+        sides = ([int(n) if o else 0 for n, o in zip(side, open_)] for side in (begin, end))
+        x = node.own("halotile.mirror", x, **dict(zip(("begin", "end"), sides)), mode=mode)
     for axis in range(x.rank):
         around = (begin[axis], end[axis])
+        if open_[axis]:
+            continue
         if is_open([x.shape[axis], *around]) and around != (0, 0):
             x = _mirrored(node, x, axis, *around, mode)
         elif any(around):
@@ -313,7 +319,7 @@ def constant_pad(node: Node, x: Value, begin: list[int], end: list[int], fill: f
 
 
 def _mirrored(node: Node, x: Value, axis: int, begin: Any, end: Any, mode: str) -> Value:
-    """Pads of an open axis of n elements: positions i become n - 1 - |n - 1 - |i||, or are clamped for ``edge``."""
+    """Pads by open widths: positions i of n become n - 1 - |n - 1 - |i||, or are clamped for ``edge``."""
     length = x.shape[axis]
     if mode == "wrap":
         raise Open(f"mode '{mode}' along an open dimension of {x}")

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from ....schedules.operators.regions.attributes import own
 from ....schedules.words.dims import is_dim
 from ....schedules.words.group import Group, Node, Value
 from ....schedules.words.open_tile_plan import Line
@@ -124,7 +123,7 @@ def _moving(node: Node) -> str | None:
             return "it resizes by no whole factor"
     if node.operator == "relax.nn.pad" and str(node.call.attrs.pad_mode) != "constant":
         return "it pads with what it mirrors"
-    if node.operator == "halotile.pad" and str(own(node).get("mode", "constant")) != "constant":
+    if node.operator == "halotile.mirror":
         return "it pads with what it mirrors"
     if node.operator in ("relax.take", "halotile.gather", "halotile.resample", "relax.tile"):
         return "it reads by a table of positions"

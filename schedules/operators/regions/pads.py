@@ -13,7 +13,9 @@ from ...words.group import Node
 from .attributes import ints, own
 from .box import Box, Fill, Needs, Refusal, Span, need
 
-_MODES: dict[str, Fill] = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+_MODES: dict[str, Fill] = {
+    "reflect": "reflect", "replicate": "edge", "circular": "wrap", "edge": "edge", "wrap": "wrap",
+}  # fmt: skip
 
 
 def _moved(box: Box, before: list[int]) -> list[Span]:
@@ -45,4 +47,9 @@ def own_pad(node: Node, _output: int, box: Box) -> Needs | Refusal:
     return need(data, _moved(box, own(node)["begin"]), fill, value), need(number, [(0, n) for n in number.shape])
 
 
-RULES = {"relax.nn.pad": pad, "halotile.pad": own_pad}
+def own_mirror(node: Node, _output: int, box: Box) -> Needs | Refusal:
+    attrs = own(node)
+    return (need(node.inputs[0], _moved(box, attrs["begin"]), _MODES[attrs["mode"]]),)
+
+
+RULES = {"relax.nn.pad": pad, "halotile.pad": own_pad, "halotile.mirror": own_mirror}
