@@ -3,13 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir.prim import expr as prim
 
-from ..words.sizes import SYMBOLS
+from ..words.dims import Open
+from ..words.sizes import SYMBOLS, dim_of
 from ..words.tvm_types import Expr
+
+
+@dataclass(frozen=True)
+class Parted:
+    """An index that is ``times * length + rest``, of which no division is left: ``length`` is a number or a dim."""
+
+    index: Expr
+    length: Any
+    times: Expr
+    rest: Expr
+
+    def of(self, kind: type, a: Expr, b: Expr) -> Expr | None:
+        """The quotient or the remainder of ``a`` by ``b``; None for anything but the index and its length."""
+        a = without_casts(a)
+        if not tvm_ffi.structural_equal(a, self.index) or divisor_of(b) != self.length:
+            return None
+        return self.times if kind is prim.FloorDiv else self.rest
+
+
+def without_casts(index: Expr) -> Expr:
+    """An index as it is in the type of loops."""
+    while isinstance(index, prim.Cast):
+        index = index.value
+    return index
+
+
+def divisor_of(expr: Expr) -> Any:
+    """The number or dim that an index is divided by; None for anything else."""
+    try:
+        return dim_of(expr)
+    except Open:
+        return None
 
 
 def end_of(

@@ -27,7 +27,7 @@ from tvm.ir.prim import expr as prim
 from ..math import exponential, powers, remainder, trigonometry, wrapping
 from ..words.sizes import dim_of, narrowed, surely
 from ..words.tvm_types import Expr
-from .decided import end_of, is_known, on_indices
+from .decided import Parted, end_of, is_known, on_indices
 
 Source = Callable[[tuple[Any, ...]], Any]
 
@@ -92,6 +92,8 @@ class Inliner:
         self._indexing = 0
         self.values: list[Any] | None = None  # axis values used other than as an index, if somebody asks
         self.choices: list[Expr] = []  # conditions that are open when the kernel is written
+        self.divided: list[tuple[Expr, Expr]] = []  # axes that are divided, and by what
+        self.parted: Parted | None = None  # an axis whose quotient and remainder are known
         self._cache: dict[Any, list[tuple[tuple[Any, ...], Any]]] = {}
 
     def bind(self, value: Expr) -> Expr:
@@ -190,6 +192,10 @@ class Inliner:
         return tirx.Select(exponential.ordered(b), keep_a, b)
 
     def _binary(self, kind: type, a: Expr, b: Expr) -> Expr:
+        if kind in (prim.FloorDiv, prim.FloorMod):
+            self.divided.append((a, b))
+            if self.parted is not None and (part := self.parted.of(kind, a, b)) is not None:
+                return match_type(part, a)
         if _is_float(a) and kind in _FLOAT_TRAPS:
             return self._float(kind, a, b)
         if kind in wrapping.DIVISIONS and not (_is_float(a) or _is_divisor(b) or wrapping.is_hidden(b)):

@@ -67,6 +67,7 @@ class Nest:
         self.s, self.phase, self.row, self.targets, self.parallel = staged, phase, row, targets, parallel
         self.ctx, self.k = staged.ctx, staged.k
         self.choices: list[Expr] = []  # what the element asks for whose accesses were looked at last
+        self.divided: list[tuple[Expr, Expr]] = []  # and which axes it divides, by what
         self.beside: tuple[int, int] | None = None  # an axis whose elements, so many, are computed side by side
         self.blocked = bool(staged.block) and len(phase.shape) > 1
         self.lanes = staged.block if self.blocked else self._width()
@@ -320,7 +321,7 @@ class Nest:
                 for part in [*tensor.op.body[0].source, tensor.op.body[0].condition]:
                     inliner.expression(part, axes)
             log, ctx.log = ctx.log, None
-        self.choices = inliner.choices
+        self.choices, self.divided = inliner.choices, inliner.divided
         if is_open(self.phase.shape) and any(depends(s, m) for s in named for m in marks if isinstance(m, tirx.Var)):
             log.append(tirx.floormod(marks[-1], 3))  # a position has a name, behind which is arithmetic of the axes
         return log, inliner.values

@@ -17,6 +17,7 @@ from .depth_to_space import chunks, from_whole_periods, in_periods, period
 from .loop_interchange import emit_interchanged, innermost_axis
 from .loop_nest import PARALLEL_WORK, Nest
 from .open_middles import emit_spans
+from .passes import emit_passes
 from .pixel_shuffle import NOTE as TRANSPOSED
 from .pixel_shuffle import squares
 from .row_ranges import MOST, in_ranges, ranges
@@ -43,6 +44,8 @@ class MapNest(Nest):
             return
         merged = self._merge(extents, 0)
         outer, inner = merged.outer, merged.inner
+        if not merged.contiguous and emit_passes(self, extents, self._line):
+            return
         if not merged.contiguous and (periods := self._periods(extents)) is not None:
             self._periodic(*periods)
             return

@@ -14,6 +14,7 @@ from tvm.ir.prim import expr as prim
 
 from ...errors import UnsupportedError
 from ..emit.builder import KernelBuilder, made_by
+from ..emit.decided import Parted
 from ..emit.inline import Inliner, Source, key, narrow
 from ..emit.vector_reads import undefined
 from ..math.bfloat16 import load_of, memory_type, reading
@@ -66,6 +67,7 @@ class Context:
             known = sym.ConstIntBound(int(low), LARGEST - 1 if high >= LARGEST else int(high))
             self.analyzer.update(to_index(dim), known)
         self.open_ranges: OpenRanges | None = None  # where bounds are open and somebody asked
+        self.parted: Parted | None = None  # an axis that passes several times over what is read
         self.scalars: list[str | tuple[Value, int]] = []
         self._bases: dict[Value, list[Any]] = {}
         self.origin: list[Any] | None = None  # row and column of the box, in the tensor
@@ -279,7 +281,9 @@ class Context:
         table.update(sources or {})
         rounds = self.request.target.rounds
         names = (self.k.bind, self.k.amend) if bind else (None, None)
-        return Inliner(table, names[0], self.k.guard, self._decided, rounds, names[1])
+        made = Inliner(table, names[0], self.k.guard, self._decided, rounds, names[1])
+        made.parted = self.parted
+        return made
 
     def _decided(self, condition: Any) -> Any:
         """A condition without what is known to hold."""

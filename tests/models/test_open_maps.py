@@ -12,6 +12,7 @@ from ..support.open_models import Drawing
 
 SIDES = (1, 2, 3, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 47, 48)
 SQUARES, SPANS = "squares transposed in registers", "open lines in spans"
+PASSES = "passes over what is read"
 
 
 def _check(g, sizes, wanted, least=1):
@@ -119,3 +120,17 @@ def test_all_of_any_length_in_order():
 
 def _top_k(g, x, k):
     return helper.make_node("TopK", [x, g.whole(k)], ["values", "places"])
+
+
+@pytest.mark.parametrize("repeats", [(1, 1, 3), (1, 2, 2), (2, 1, 5)])
+def test_lines_that_pass_again_over_what_they_read(repeats):
+    g = Drawing()
+    g.output(g("Neg", g("Tile", g.input("x", 3, "h", "w"), g.whole(*repeats))), 3)
+    built = _check(g, _drawn(7, "h", "w"), lambda x: [-np.tile(x, repeats)])
+    assert PASSES in _notes(built)
+
+
+def test_a_tile_of_fixed_size_passes_again():
+    g = Drawing()
+    g.output(g("Tile", g.input("x", 3, 5, 67), g.whole(1, 1, 3)), 3)
+    assert PASSES in _notes(_check(g, [{}], lambda x: [np.tile(x, (1, 1, 3))]))
