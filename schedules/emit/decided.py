@@ -14,6 +14,8 @@ from ..words.dims import Open
 from ..words.sizes import SYMBOLS, dim_of
 from ..words.tvm_types import Expr
 
+FAR = 1 << 30  # beyond it, a sum of two numbers may leave int32
+
 
 @dataclass(frozen=True)
 class Parted:
@@ -54,6 +56,9 @@ def end_of(
     may be known; else it is added to ``choices``."""
     if simplify is None or not SYMBOLS.get() or not (on_indices(a) and on_indices(b)):
         return kind(a, b)
+    for end, other in ((a, b), (b, a)):  # a slice's end that is no end
+        if isinstance(end, prim.IntImm) and end.value == int(tirx.max_value(end.ty.dtype).value):
+            return end if kind is prim.Max else other
     for larger, smaller in ((a, b), (b, a)):
         condition = simplify(larger >= smaller)
         if is_known(condition):
@@ -74,6 +79,16 @@ def on_indices(expr: Expr) -> bool:
     if isinstance(expr, (prim.Add, prim.Sub, prim.Mul, prim.FloorDiv, prim.FloorMod)):
         return on_indices(expr.a) and on_indices(expr.b)
     return False
+
+
+def is_far(expr: Expr) -> bool:
+    """True for a comparison of index expressions with a number so large that TVM's simplifier, which moves numbers
+    across a comparison in the axes' own type, may leave its range: ``2 * h - 1 >= 2**31 - 1`` became true."""
+    if isinstance(expr, prim.IntImm):
+        return str(expr.ty.dtype) == "int32" and abs(int(expr.value)) >= FAR
+    if isinstance(expr, prim.Cast):
+        return is_far(expr.value)
+    return hasattr(expr, "a") and (is_far(expr.a) or is_far(expr.b))
 
 
 def is_known(condition: Expr) -> bool | None:

@@ -14,7 +14,7 @@ from tvm.ir.prim import expr as prim
 
 from ...errors import UnsupportedError
 from ..emit.builder import KernelBuilder, made_by
-from ..emit.decided import Parted
+from ..emit.decided import Parted, is_far
 from ..emit.inline import Inliner, Source, key, narrow
 from ..emit.vector_reads import undefined
 from ..math.bfloat16 import load_of, memory_type, reading
@@ -287,7 +287,7 @@ class Context:
 
     def _decided(self, condition: Any) -> Any:
         """A condition without what is known to hold."""
-        found = self.analyzer.simplify(condition)
+        found = condition if is_far(condition) else self.analyzer.simplify(condition)
         return found if self.open_ranges is None else self.open_ranges.left(found)
 
     def write(self, value: Value, indices: Sequence[Expr], element: Any) -> None:

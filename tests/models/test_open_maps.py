@@ -88,6 +88,25 @@ def test_pads(mode, pads):
     assert SPANS in _notes(_check(g, sizes, wanted, least=8))
 
 
+@pytest.mark.parametrize("end", [2**31 - 1, 2**40, -1])
+@pytest.mark.parametrize("mode", ["edge", "reflect"])
+def test_borders_of_a_slice_with_a_far_end(mode, end):
+    """``2 * h >= 2**31 - 1`` overflowed in TVM's simplifier, and the slice's last row was the last of memory."""
+    g = Drawing()
+    weights = g.constant(np.ones((1, 1, 2, 2)))
+    twice = g("ConvTranspose", g.input("x", 1, 1, "h", "w"), weights, strides=[2, 2], pads=[1, 0, 0, 0])  # 2 * h - 1
+    part = g("Slice", twice, g.whole(3, 1), g.whole(end, end), g.whole(2, 3), g.whole(1, 2))
+    g.output(g("Abs", g("Pad", part, g.whole(0, 0, 1, 2, 0, 0, 3, 1), mode=mode)), 4)
+
+    def wanted(x):
+        last = None if end > 0 else -1
+        cut = x.repeat(2, 2).repeat(2, 3)[:, :, 1:][:, :, 3:last, 1:last:2]
+        return [np.abs(np.pad(cut, ((0, 0), (0, 0), (1, 3), (2, 1)), mode))]
+
+    sizes = [s for s in _drawn(6, "h", "w", count=60) if s["h"] > 3 and s["w"] > 7][:12]
+    _check(g, sizes, wanted, least=8)
+
+
 def test_a_concatenation_along_lines():
     g = Drawing()
     parts = [g.input(n, 2, "h", n) for n in "abc"]
