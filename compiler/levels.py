@@ -1,4 +1,4 @@
-"""One library for several levels of processors: the pipeline once for each, weights of equal form shared.
+"""One library for several levels of processors: the pipeline once for each, weights of each number there once.
 
     options.target, *options.levels -> build.library with the code of all of them
 """
@@ -13,36 +13,60 @@ from ..errors import HalotileError, TargetError
 from ..targets.target import Target
 
 if TYPE_CHECKING:
+    from .codegen.spec import LibrarySpec
     from .state import Build
 
 
-def with_levels(build: Build, pipeline: Callable[..., Build]) -> None:
-    """Adds the code of the further levels to ``build.library``. ``pipeline`` builds a model for one target; arena and
-    workspace become what the level that needs most of them needs."""
-    from .codegen.spec import Level
+def further_levels(build: Build, pipeline: Callable[..., Build]) -> list[Build]:
+    """The builds of ``options.levels``, by ``pipeline``, from the last on: its weights are in the file as it reads
+    them, and lower levels store what can't be made of those. ``build``, the least, comes behind them."""
+    options, made = build.options, list["Build"]()
+    if not options.levels:
+        return made
+    from .codegen.forms import Alike
+    from .codegen.module import Weights
 
-    options, library, weights = build.options, build.library, build.weights
-    levels, chunks, threads = [], list(library.weights), library.default_threads
-    needs = [(library.planned_bytes, library.workspace_bytes, library.facts)]
-    build.levels = [_told(options.target, library, weights.bytes, threads)]
-    for number, target in enumerate(options.levels or (), 1):
+    threads = 1 if options.target.one_thread else options.threads or options.target.cores
+    build.beneath = Weights((), {}, 0, alike=Alike())
+    for number, target in reversed([*enumerate(options.levels, 1)]):
         folder = options.dump_ir / target.id if options.dump_ir is not None else None
         own = replace(
             options, target=target, levels=None, stop_after="assemble", formats=(), threads=threads, dump_ir=folder
         )
-        made = pipeline(build.source, own, build.progress, level=number, beneath=weights)
+        made.append(pipeline(build.source, own, build.progress, level=number, beneath=build.beneath))
+        build.beneath = made[-1].weights
+    return made
+
+
+def with_levels(build: Build, further: Sequence[Build]) -> None:
+    """Adds the code of the ``further`` levels to ``build.library``; arena and workspace become what the level that
+    needs most of them needs."""
+    if not further:
+        return
+    from .codegen.spec import Level
+
+    for made in further:
         _check_same(build, made)
-        levels.append(
-            Level(target, made.library.object_bytes, made.library.kernel_objects, made.library.matrix_unit)
-        )
-        chunks += made.library.weights
-        needs.append((made.library.planned_bytes, made.library.workspace_bytes, made.library.facts))
-        build.levels.append(_told(target, made.library, made.weights.bytes - weights.bytes, threads))
-        weights = made.weights
-    planned, workspace, facts = (max(column) for column in zip(*needs))
-    build.library = replace(
-        library, levels=tuple(levels), weights=chunks, planned_bytes=planned, workspace_bytes=workspace, facts=facts
+    every = [build, *reversed(further)]
+    parts = [_library(made) for made in every]
+    build.levels = [_told(made, parts[0].default_threads) for made in every]
+    levels = (
+        Level(made.options.target, part.object_bytes, part.kernel_objects, part.matrix_unit, part.form)
+        for made, part in zip(every[1:], parts[1:])
     )
+    build.library = replace(
+        parts[0],
+        levels=tuple(levels),
+        weights=[chunk for part in reversed(parts) for chunk in part.weights],
+        planned_bytes=max(part.planned_bytes for part in parts),
+        workspace_bytes=max(part.workspace_bytes for part in parts),
+        facts=max(part.facts for part in parts),
+    )
+
+
+def _library(build: Build) -> LibrarySpec:
+    assert build.library is not None
+    return build.library
 
 
 def check_levels(target: Target, levels: Sequence[Target] | None, timers: bool = False, tuning: Any = None) -> None:
@@ -85,11 +109,14 @@ def _check_same(build: Build, made: Build) -> None:
             )
 
 
-def _told(target: Target, library: Any, weights: int, threads: int) -> dict[str, Any]:
-    """What the report has of a level; ``weight_bytes`` are those that levels before it have not."""
+def _told(made: Build, threads: int) -> dict[str, Any]:
+    """What the report has of a level; ``weight_bytes`` are those in the file that levels above it have not,
+    ``made_bytes`` those that it makes of what is in the file when it is used."""
+    assert made.weights is not None and made.beneath is not None
     return {
-        "target": target.id,
-        "cpu": target.cpu,
-        "arena_bytes": library.arena_bytes(threads),
-        "weight_bytes": weights,
+        "target": made.options.target.id,
+        "cpu": made.options.target.cpu,
+        "arena_bytes": _library(made).arena_bytes(threads),
+        "weight_bytes": made.weights.bytes - made.beneath.bytes,
+        "made_bytes": made.weights.form.bytes,
     }

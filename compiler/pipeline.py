@@ -371,9 +371,11 @@ def assemble(build: Build) -> None:
     from .codegen.open_sizes import count_facts
     from .codegen.spec import LibrarySpec, suffix
     from .codegen.streaming import streamed
+    from .levels import further_levels, with_levels
     from .stored import stored_weights, told
 
     options, target = build.options, build.options.target
+    further = further_levels(build, run_pipeline)
     build.kernels = streamed(build.kernels, build.places, build.memory, target)
     build.weights = module.gather_weights(build.kernels, build.places, build.beneath)
     if options.weights != "float32":
@@ -408,12 +410,10 @@ def assemble(build: Build) -> None:
         symbols=_open(build),
         facts=count_facts(build.graph.inputs, build.graph.outputs, build.memory),
         conditions=build.imported.conditions,
+        form=build.weights.form,
         reach=build.reach,
     )
-    if options.levels:
-        from .levels import with_levels
-
-        with_levels(build, run_pipeline)
+    with_levels(build, further)
 
 
 def link(build: Build) -> None:

@@ -125,7 +125,7 @@ class Build:
     options: Options
     output: Path | None = None
     level: int = 0  # of the library's levels of processors, the one that this is
-    beneath: Weights | None = None  # the weights that the levels below it have
+    beneath: Weights | None = None  # the weights that the levels above it have
     progress: Progress | None = None
     imported: ImportedModel = UNMADE
     module: IRModule = UNMADE

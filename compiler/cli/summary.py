@@ -21,6 +21,11 @@ def _stored(stored: dict[str, Any] | None) -> list[tuple[str, str]]:
     return [(f"weights in {stored['as']}", text)]
 
 
+def _level(one: dict[str, Any]) -> str:
+    made = f", {size(one['made_bytes'])} made of the others" if one.get("made_bytes") else ""
+    return f"{size(one['weight_bytes'])} of weights{made}, arena {size(one['arena_bytes'])}"
+
+
 def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple[str, str]]:
     """What the table says, as (what, value); what the stages run did not find out is left out."""
     before = report.get("operators_before") or {}
@@ -34,7 +39,7 @@ def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple
     if report.get("macs") is not None:
         found.append(("multiply-adds", count(report["macs"])))
     found += [
-        (f"level {one['target']}", f"{size(one['weight_bytes'])} of weights more, arena {size(one['arena_bytes'])}")
+        (f"level {one['target']}", _level(one))
         for one in report.get("levels") or ()
     ]
     if (int8 := report.get("int8")) is not None:

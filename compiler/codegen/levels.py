@@ -2,6 +2,7 @@
 
     write_levels(spec, work, toolchain) -> one object a level, whose only names are its own main and what it calls
     dispatch_text(spec, parameters)     -> the C of the choice, which is made once, before the first instance
+    form_text(spec)                     -> the C of the weights that each level makes of those in the file
 
 The last level that the processor and the system grant is taken; the environment's HALOTILE_LEVEL names another.
 """
@@ -62,12 +63,47 @@ def dispatch_text(spec: LibrarySpec, parameters: str) -> str:
     ) + (_SHAPES if spec.symbols else "")  # fmt: skip
 
 
+def form_text(spec: LibrarySpec) -> str:
+    """``take_weights`` and ``drop_weights``, behind the weights' declaration."""
+    tables, forms = [], []
+    for number, form in enumerate(level.form for level in spec.all_levels):
+        steps = []
+        for i, step in enumerate(form.steps):
+            names, wide = [], "int64_t"
+            for values, what, kind in ((step.dims, "dims", wide), (step.strides, "strides", wide),
+                                       (step.factors, "by", "double")):  # fmt: skip
+                names.append(f"{what}_{number}_{i}" if values else "0")
+                if values:
+                    texts = ", ".join(v.hex() if isinstance(v, float) else str(v) for v in values)
+                    tables.append(f"static const {kind} {names[-1]}[] = {{{texts}}};\n")
+            starts = -1 if step.starts is None else step.starts
+            numbers = f"{step.of}, {step.to}, {step.source}, {step.target}, {starts}, {len(step.dims)}"
+            steps.append(f"    {{{numbers}, {', '.join(names)}}},\n")
+        if steps:
+            tables.append(f"static const struct halotile_step steps_{number}[] = {{\n{''.join(steps)}}};\n")
+        own = f"steps_{number}" if steps else "0"
+        forms.append(f"    {{{form.bytes}UL, {form.first}UL, {form.second}UL, {len(steps)}, {own}}},\n")
+    weights = "halotile_weights" if spec.weight_bytes else "no_weights"
+    return "".join(tables) + _FORMS.format(forms="".join(forms), weights=weights)
+
+
+_FORMS = """
+static const struct halotile_form form_of_level[] = {{
+{forms}}};
+
+static int take_weights(void) {{ return halotile_form_take(&form_of_level[level()], {weights}); }}
+
+static void drop_weights(void) {{ halotile_form_drop(&form_of_level[level()]); }}
+"""
+
 _SIZES = "const int64_t *, int64_t *"
 
 _DISPATCH = """
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "forms.h"
 
 {checks}
 static const char *const level_names[] = {{{names}}};

@@ -153,7 +153,7 @@ def write_sources(spec: LibrarySpec, work: Path, toolchain: Toolchain | None = N
     runtime = work / "runtime"  # apart from the header, whose name is the model's choice
     runtime.mkdir()
     (runtime / "generated.c").write_text(model_text(spec, fingerprint))
-    own = runtime_sources(bool(spec.scratchpad_bytes), bool(spec.symbols), bool(spec.stream))
+    own = runtime_sources(bool(spec.scratchpad_bytes), bool(spec.symbols), bool(spec.stream), bool(spec.levels))
     for source in own:
         (runtime / source.name).write_bytes(source.read_bytes())
     names = ["generated.c", *(s.name for s in own if s.suffix == ".c")]

@@ -40,10 +40,12 @@ class Sources:
     stream: bool = False
 
 
-def runtime_sources(scratchpad: bool = False, shapes: bool = False, stream: bool = False) -> list[Path]:
+def runtime_sources(
+    scratchpad: bool = False, shapes: bool = False, stream: bool = False, levels: bool = False
+) -> list[Path]:
     """The C files that are compiled into every library, those of libraries for a scratchpad, those of libraries with
-    open ``shapes``, and those of libraries that ``stream``."""
-    extra = {"scratchpad": scratchpad, "shapes": shapes, "stream": stream}
+    open ``shapes``, those of libraries that ``stream``, and those of libraries for several ``levels``."""
+    extra = {"levels": levels, "scratchpad": scratchpad, "shapes": shapes, "stream": stream}
     folders = [RUNTIME, *(RUNTIME / name for name, wanted in extra.items() if wanted)]
     return [file for folder in folders for file in _c_files(folder)]
 
@@ -165,7 +167,7 @@ def _make(
     made.write_bytes(cache.entry(key, compiled))
 
 
-_COMMON = frozenset(f"runtime/{source.name}" for source in runtime_sources(True, True, True) if source.suffix == ".c")
+_COMMON = frozenset(f"runtime/{file.name}" for file in runtime_sources(True, True, True, True) if file.suffix == ".c")
 _MOST_OBJECTS = 64  # some 10 KB each
 _objects: dict[tuple[Toolchain, tuple[str, ...], str, str], bytes] = {}
 

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 from ..spec import TensorSpec
-from .levels import dispatch_text
+from .levels import dispatch_text, form_text
 from .names import MAIN, literal
 from .processor import processor_check
 from .shapes_model import open_description, open_functions, open_table
 from .spec import ABI, ABI_OF_SHAPES, LibrarySpec
 from .stream_model import stream_functions, stream_table
 from .transfers import scratchpad_text, transfer_text
+
+NO_MEMORY = "not enough memory for the arena, or for the weights in the form of this level of processors"
 
 
 def _size(value: int) -> str:
@@ -24,12 +26,14 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
     name = spec.identifier
     inputs, outputs = len(spec.inputs), len(spec.outputs)
     pad = bool(spec.scratchpad_bytes)
-    parameters = ["void *"] * (inputs + outputs) + ["const void *", "void *"] + ["void *"] * pad
+    parameters = ["void *"] * (inputs + outputs) + ["const void *", "void *"]
+    parameters += ["const void *"] * bool(spec.levels) + ["void *"] * pad
     parameters += ["const int64_t *"] * 2 if spec.symbols else []
     arguments = ", ".join(
         [f"(void *)inputs[{i}]" for i in range(inputs)]
         + [f"outputs[{i}]" for i in range(outputs)]
         + ["weights", "arena"]
+        + ["halotile_made"] * bool(spec.levels)
         + ["scratchpad_of(arena)"] * pad
     )
     weights = "halotile_weights" if spec.weight_bytes else "no_weights"
@@ -46,6 +50,8 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
         )
         for target in targets
     )
+    if spec.levels:
+        own["words"] = f'code == HALOTILE_ERROR_MEMORY ? "{NO_MEMORY}" : {own["words"]}'
     return _MODEL.format(
         name=name,
         **own,
@@ -69,6 +75,8 @@ def model_text(spec: LibrarySpec, fingerprint: str) -> str:
         default_threads=spec.default_threads,
         timers=_size(spec.timers),
         flush_denormals=int(spec.flush_denormals),
+        forms="take_weights, drop_weights" if spec.levels else "0, 0",
+        form_text=form_text(spec) if spec.levels else "",
     ) + (_MODEL_TIMERS.format(name=name) if spec.timers else "") + (
         transfer_text(name) if pad else ""
     ) + (stream_functions(spec) if spec.stream else "")
@@ -80,7 +88,7 @@ def _fixed_parts(spec: LibrarySpec, arguments: str, planned: str, workspace: str
     return {
         "calls": _CALL.format(arguments=arguments, main="main_of_level[level()]" if spec.levels else MAIN),
         "call": "call",
-        "open": "",
+        "open": "0",
         "tensors": _tensor_table(name, "inputs", spec.inputs) + _tensor_table(name, "outputs", spec.outputs)
         + (stream_table(spec) if spec.stream else ""),
         "abi": str(ABI),
@@ -96,7 +104,7 @@ def _open_parts(spec: LibrarySpec, arguments: str) -> dict[str, str]:
     return {
         "calls": open_table(spec, arguments),
         "call": "0",
-        "open": " &open_shapes,",
+        "open": "&open_shapes",
         "tensors": open_description(spec),
         "abi": str(ABI_OF_SHAPES),
         "sizes": "",
@@ -130,10 +138,10 @@ _MODEL = """#pragma GCC visibility push(default)
 
 {kernels}{declare_weights}
 
-{processor_check}{calls}
+{processor_check}{form_text}{calls}
 const struct halotile_model halotile_model = {{
     {call}, processor_fits, {weights}, {inputs}, {outputs}, {planned}, {workspace}, {max_threads}, {default_threads},
-    {timers}, {flush_denormals},{open}
+    {timers}, {flush_denormals}, {open}, {forms}
 }};
 
 {tensors}

@@ -1,6 +1,7 @@
 """Assembles the object code: every kernel once, and one ``main`` that calls them on arena offsets.
 
-    int32_t halotile_kernel_main(in0, ..., out0, ..., const void *weights, void *arena[, void *scratchpad])
+    int32_t halotile_kernel_main(in0, ..., out0, ..., const void *weights, void *arena[, const void *made]
+                                 [, void *scratchpad])
 
 Kernels are C functions on raw pointers, equal ones are emitted once (a network's repeated blocks share code and
 differ in pointers only). Each is an object of its own and is named after its structure, not its place in the model, so
@@ -38,9 +39,11 @@ from ...schedules.words.sizes import usual
 from ...targets.target import Target
 from ..cache.store import Cache
 from ..flow.kernel import FlowKernel, kernels_of
+from .forms import Alike
 from .names import MAIN, SHAPES
 from .objects import build_object
 from .open_sizes import first_offset, open_sizes, shapes_function
+from .steps import Form
 
 C_CALL = 1  # TVM's name for "already has its final signature": a plain C function
 
@@ -48,13 +51,17 @@ C_CALL = 1  # TVM's name for "already has its final signature": a plain C functi
 @dataclass(frozen=True)
 class Weights:
     """Constants in the order of the blob; ``offsets`` by Value or Packed, ``denormals`` how many are floats below the
-    normal ones, and not zero."""
+    normal ones, and not zero. Of a library for several levels of processors, ``alike`` knows the floats in the blob,
+    ``made`` are offsets in memory that ``form`` fills from it when the library is used."""
 
     chunks: tuple[np.ndarray, ...]
     offsets: Mapping[Any, int]
     bytes: int
     denormals: int = 0
     known: Mapping[str, tuple[int, np.ndarray]] = field(default_factory=dict)  # by digest: place in the blob, bytes
+    alike: Alike | None = None
+    made: Mapping[Any, int] = field(default_factory=dict)
+    form: Form = field(default_factory=Form)
 
     def stream(self) -> Any:
         """The blob as bytes-like pieces, padding included, never whole."""
@@ -74,7 +81,8 @@ def gather_weights(
     kernels: Sequence[Kernel], places: Places | Mapping[Value, Value], before: Weights | None = None
 ) -> Weights:
     """Every constant that some kernel reads from memory, once, whatever its shape and type. What ``before`` has in the
-    same blob already stays where it is; ``bytes`` and ``denormals`` count it in, ``chunks`` are the new ones.
+    same blob already stays where it is, and what can be made of that is not stored; ``bytes`` and ``denormals`` count
+    it in, ``chunks`` are the new ones.
 
     Kernels pack a weight each for itself: what several of them read in one form is made, found to be there already,
     and dropped, one after the other, so that memory holds one of them."""
@@ -83,25 +91,46 @@ def gather_weights(
     offsets: dict[Any, int] = {}
     known: dict[str, tuple[int, np.ndarray]] = {} if before is None else dict(before.known)
     total, denormals = (0, 0) if before is None else (before.bytes, before.denormals)
+    alike, form = None if before is None else before.alike, Form()
+    made: dict[Any, int] = {}
+    own: dict[str, int] = {}
+
+    def store(data: np.ndarray) -> int:
+        """Where the array lies in the blob, from now on at the latest."""
+        nonlocal total
+        chunk = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        place, _ = known.setdefault(_digest(chunk), (total, chunk))
+        if place == total:
+            chunks.append(chunk)
+            total += _padded(chunk.nbytes)
+        return place
+
     for kernel in kernels:
         for operand in kernel.operands:
             source: Any = places.root(operand) if isinstance(operand, Value) else operand
-            if source in offsets or (data := constant_of(source)) is None:
+            if source in offsets or source in made or (data := constant_of(source)) is None:
                 continue
             data = np.ascontiguousarray(data)
-            chunk = data.reshape(-1).view(np.uint8)
-            digest = hashlib.sha256(chunk.data).hexdigest()
+            digest = _digest(data.reshape(-1).view(np.uint8))
             if digest in known:
                 offsets[source], same = known[digest]
                 if isinstance(source, Packed):
                     source.keep(same.view(data.dtype).reshape(data.shape))
                 continue
-            offsets[source] = total
-            known[digest] = total, chunk
-            chunks.append(chunk)
-            total += _padded(chunk.nbytes)
+            if alike is not None and before is not None and before.bytes:  # of all levels but the last
+                place = own[digest] if digest in own else alike.make(source, data, store, form)
+                if place is not None:
+                    made[source] = own[digest] = place
+                    continue
+            offsets[source] = store(data)
             denormals += _denormals(data)
-    return Weights(tuple(chunks), offsets, total, denormals, known)
+            if alike is not None:
+                alike.add(offsets[source], data)
+    return Weights(tuple(chunks), offsets, total, denormals, known, alike, made, form)
+
+
+def _digest(chunk: np.ndarray) -> str:
+    return hashlib.sha256(chunk.data).hexdigest()
 
 
 def constant_of(source: Any) -> np.ndarray | None:
@@ -210,6 +239,7 @@ def _main(
     for i, value in enumerate(outputs):
         places[value] = parameter(f"out{i}")
     blob, arena = parameter("weights"), parameter("arena")
+    own = None if weights.alike is None else parameter("made")
     pads = [o for _, kernel in calls for o in kernel.operands if isinstance(o, Scratchpad)]
     if pads:
         places.update(dict.fromkeys(pads, parameter("scratchpad")))
@@ -224,6 +254,8 @@ def _main(
             return _at(places[operand], offset)
         if operand in weights.offsets:
             return _at(blob, weights.offsets[operand] + offset)
+        if operand in weights.made:
+            return _at(own, weights.made[operand] + offset)
         if operand in memory.offsets:
             place = memory.offsets[operand]
             begin: Any = place

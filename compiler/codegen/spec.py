@@ -15,6 +15,7 @@ from ..spec import Condition, Symbol, TensorSpec
 from ..stream.words import StreamPlan
 from .link import PROGRAM
 from .names import identifier
+from .steps import Form
 from .toolchain import machine_of
 from .transfers import FUNCTIONS as TRANSFERS
 from .weights import ALIGNMENT
@@ -49,6 +50,7 @@ class Level:
     object_bytes: bytes
     kernel_objects: tuple[bytes, ...] = ()
     matrix_unit: bool = False
+    form: Form = field(default_factory=Form)
 
 
 def suffix(number: int) -> str:
@@ -81,7 +83,8 @@ class LibrarySpec:
     outputs need of inputs, as plain data (compiler/reach/words.py).
 
     ``levels`` are further levels of processors, from less to more, whose objects do the same as the library's own, the
-    least one's: bytes of the arena, and facts, are then the most that any of them has.
+    least one's: bytes of the arena, and facts, are then the most that any of them has. Main takes ``const void *made``
+    behind the arena then: weights that the level's ``form`` makes of those in the file.
     """
 
     name: str
@@ -109,6 +112,7 @@ class LibrarySpec:
     facts: int = 0
     conditions: tuple[Condition, ...] = ()
     levels: tuple[Level, ...] = ()
+    form: Form = field(default_factory=Form)
     reach: tuple[dict[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
@@ -161,7 +165,7 @@ class LibrarySpec:
     @property
     def all_levels(self) -> tuple[Level, ...]:
         """Every level that there is code for, from the least on."""
-        return (Level(self.target, self.object_bytes, self.kernel_objects, self.matrix_unit), *self.levels)
+        return (Level(self.target, self.object_bytes, self.kernel_objects, self.matrix_unit, self.form), *self.levels)
 
     @property
     def weight_bytes(self) -> int:

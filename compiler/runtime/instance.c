@@ -116,7 +116,11 @@ int halotile_make(int threads, const struct halotile_needs *needs, const struct 
     if (!instance) {
         return HALOTILE_ERROR_MEMORY;
     }
-    int code = provide_arena(instance, arena, needs->planned + (size_t)threads * needs->workspace);
+    int code = halotile_model.take_weights ? halotile_model.take_weights() : HALOTILE_OK;
+    instance->reads_weights = code == HALOTILE_OK;
+    if (code == HALOTILE_OK) {
+        code = provide_arena(instance, arena, needs->planned + (size_t)threads * needs->workspace);
+    }
     if (code == HALOTILE_OK && halotile_model.timers) {
         instance->pool.timers = halotile_timers_make(halotile_model.timers);
         code = instance->pool.timers ? HALOTILE_OK : HALOTILE_ERROR_MEMORY;
@@ -216,6 +220,9 @@ void halotile_destroy(struct halotile_instance *instance) {
     }
     if (instance->owns_arena) {
         halotile_arena_unmap(instance->arena, instance->arena_bytes);
+    }
+    if (instance->reads_weights && halotile_model.drop_weights) {
+        halotile_model.drop_weights();
     }
     free(instance->pool.timers);
     halotile_aligned_free(instance);

@@ -76,6 +76,8 @@ struct halotile_model {
     size_t timers;       /* kernels that are timed: 0, or all */
     int flush_denormals; /* floats below the normal ones count as zero, in operands and results */
     const struct halotile_open *open; /* NULL: every shape is fixed */
+    int (*take_weights)(void); /* makes those that are not in the file, when the first instance reads them */
+    void (*drop_weights)(void); /* gives their memory back behind the last; both NULL where all are in the file */
 };
 
 extern const struct halotile_model halotile_model;

@@ -15,6 +15,7 @@ struct halotile_instance {
     unsigned char *arena;
     size_t arena_bytes;
     int owns_arena;
+    int reads_weights; /* of the model, which counts who does */
     int64_t *shape; /* of open shapes: the symbols of the last run and the facts that follow from them */
     int settled;    /* whether these are there */
     struct halotile_worker workers[];

@@ -34,7 +34,7 @@ from ..instructions.opaque_numbers import any_number
 from ..kernel.half_sums import HALF
 from ..kernel.work_sharing import has_bands
 from ..matmul.folded_moves import producers
-from ..matmul.strassen import PRODUCTS
+from ..matmul.strassen import PRODUCTS, linear_halves
 from ..words.group import Kernel, Packed, Request, Scratch, dtype_bytes
 from ..words.tvm_types import Buffer, Expr
 from .direct.kernel import OWN_GROUPS, tile_space
@@ -201,7 +201,7 @@ class _Halves:
         k, ctx = self.k, self.ctx
         packed = self._packed()
         self.conv.far = packed.nbytes > self.conv.request.target.l2_bytes // 2
-        weights = ctx.packed(Packed(f"w_{self.facts.weight.name}", packed), narrow=False)
+        weights = ctx.packed(Packed(f"w_{self.facts.weight.name}", packed, linear=self._linear), narrow=False)
         size, tasks = self.lefts, self.images * self.parts
         lefts = k.pointer(k.fresh("lefts"), self.dtype, tasks * size)
         ctx.operands.append(Scratch(self.held))
@@ -267,6 +267,10 @@ class _Halves:
         seven = np.stack([b11, b21, t2, t1, b22, b22 - b12, b21 - t2]).astype(self.dtype)
         seven = seven.reshape(PRODUCTS, self.depth * self.lanes, self.panels, self.tile.blocks * self.lanes)
         return np.ascontiguousarray(seven.transpose(2, 0, 1, 3)).reshape(-1)
+
+    def _linear(self) -> tuple[np.ndarray, np.ndarray]:
+        weight = np.asarray(self.facts.weight.constant).reshape(self.facts.outputs, self.facts.channels).T
+        return linear_halves(weight)
 
     def _place(self, slot: Any, tile: Any, block: Expr) -> Any:
         """Where a tile of a left operand begins, within those of a block of tiles."""

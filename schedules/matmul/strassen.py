@@ -74,6 +74,14 @@ def seven_cycles(target: Target, rows: int, depth: int, columns: int, dtype: str
     return total if total < GAIN * plain else None
 
 
+def linear_halves(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The seven right operands of B [K, N] as a linear map of its quarters b11, b12, b21, b22: [7, 4], [4, K N / 4]."""
+    quarters = [np.split(half, 2, axis=1) for half in np.split(b, 2)]
+    plain = np.stack([part.reshape(-1) for half in quarters for part in half]).astype(np.float32)
+    seven = ((1, 0, 0, 0), (0, 0, 1, 0), (1, -1, 0, 1), (-1, 1, 0, 0), (0, 0, 0, 1), (0, -1, 0, 1), (-1, 1, 1, -1))
+    return np.array(seven, np.float64), plain
+
+
 def rows_of_image(facts: MatmulFacts) -> int:
     """Rows of A that belong together: all but its first axis, which counts what is independent."""
     shape = facts.a.shape
@@ -104,7 +112,7 @@ class _Strassen(_Matmul):
 
     def build(self) -> Kernel:
         a = self.ctx.buffer(self.facts.a)
-        b = self.ctx.packed(Packed(f"w_{self.facts.b.name}", self._panels()))
+        b = self.ctx.packed(Packed(f"w_{self.facts.b.name}", self._panels(), linear=self._linear))
         regions = self._regions()
         blocks = {r: self._blocks(r) for r in regions}
         large = self.facts.flops >= PARALLEL_FLOPS
@@ -141,6 +149,9 @@ class _Strassen(_Matmul):
             part = part.reshape(PRODUCTS, self.depth, region.panels, region.vectors * self.lanes)
             parts.append(part.transpose(2, 0, 1, 3).reshape(-1))
         return np.ascontiguousarray(np.concatenate(parts))
+
+    def _linear(self) -> tuple[np.ndarray, np.ndarray]:
+        return linear_halves(np.asarray(self.facts.b.constant).reshape(self.facts.k, self.facts.n))
 
     def _blocks(self, region: Region) -> Blocks:
         """Blocks of a half's rows, whole tiles each, that keep the cores busy with the least work done twice. U and W

@@ -130,7 +130,8 @@ class Packed:
     """A constant in the form in which one kernel reads it (packed weights). ``data`` is an array, or a function that
     makes it when it is first read, where that takes long; kernels that are only planned never call it. ``elements`` and
     ``dtype`` say before that what it will be, ``reads_as`` the type that it would have if it were not to take few
-    bytes."""
+    bytes. Where the data are, in some order, a linear map of plain weights, ``linear`` gives its matrix and the
+    weights, [X, T] and float32 [T, N], so that a library for several levels of processors need not store both."""
 
     def __init__(
         self,
@@ -139,8 +140,10 @@ class Packed:
         elements: int = 0,
         dtype: str = "float32",
         reads_as: str = "",
+        linear: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None,
     ) -> None:
         self.name = name
+        self.linear = linear
         self.given = data
         self.elements = elements if callable(data) else data.size
         self.dtype = dtype if callable(data) else str(data.dtype)

@@ -146,6 +146,11 @@ class Transform:
         found = (np.kron(self.down.weights, self.across.weights) @ taps).reshape(self.matrices, inputs, outputs)
         return found / self.shrink
 
+    @property
+    def weight_matrix(self) -> np.ndarray:
+        """[matrices, taps]: the same as one matrix, by which a part's taps are multiplied."""
+        return np.asarray(np.kron(self.down.weights, self.across.weights) / self.shrink)
+
     def __str__(self) -> str:
         down, across = self.strides
         stride = "" if down == across == 1 else f"/{across}" if down == across else f"/{down}x{across}"

@@ -45,7 +45,8 @@ class Weights:
         chunks, width = plan.chunks_per_group * plan.groups, plan.vectors * self.conv.lanes
         elements = chunks * plan.transform.matrices * self.depth * width
         make = partial(pack_weights, np.asarray(weight.constant), plan.transform, chunks, width, self.dtype)
-        return Packed(f"w_{weight.name}", make, elements, self.dtype)
+        linear = partial(linear_weights, np.asarray(weight.constant), plan.transform)
+        return Packed(f"w_{weight.name}", make, elements, self.dtype, linear=linear)
 
     def matrix(self, chunk: Expr, number: Expr) -> Expr:
         """Which of all chunks' matrices is ``number`` of this ``chunk``'s."""
@@ -93,13 +94,23 @@ def transformed(
     weight: np.ndarray, transform: Transform, chunks: int, width: int
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Each chunk's weights, float64 [matrix][plane, part and channel][output]: the last have fewer outputs, or none."""
-    outputs = len(weight)
-    parts = transform.split(_planes(weight, transform.kernel))
-    flat = parts.transpose(1, 3, 0, 2, 4, 5).reshape(outputs, -1, *parts.shape[-2:])
+    flat = _in_parts(weight, transform)
     for chunk in range(chunks):
         part = flat[chunk * width : (chunk + 1) * width]
         if len(part):
             yield chunk, transform.transform_weights(part)
+
+
+def linear_weights(weight: np.ndarray, transform: Transform) -> tuple[np.ndarray, np.ndarray]:
+    """The same as a linear map, before any order: matrix [matrices, taps], and the weights [taps, depth and output]."""
+    taps = np.ascontiguousarray(_in_parts(weight, transform).transpose(2, 3, 1, 0), np.float32)
+    return transform.weight_matrix, taps.reshape(transform.weight_matrix.shape[1], -1)
+
+
+def _in_parts(weight: np.ndarray, transform: Transform) -> np.ndarray:
+    """[output, plane, part and channel, rows, columns of a part]."""
+    parts = transform.split(_planes(weight, transform.kernel))
+    return parts.transpose(1, 3, 0, 2, 4, 5).reshape(len(weight), -1, *parts.shape[-2:])
 
 
 def _planes(weight: np.ndarray, kernel: tuple[int, int]) -> np.ndarray:
