@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,9 @@ from halotile.schedules.conv.winograd.transform import (
     HALF2,
     HALF4,
     HALF42,
+    HALF_S2,
+    HALF_S4,
+    HALF_S42,
     RUN,
     Transform,
     error_bound,
@@ -35,7 +39,9 @@ from winograd_layers import convolution, facts_of
 
 PI5, SERVER = "raspberry-pi-5", "x86_64-linux-gnu+sapphirerapids"
 HERE = pytest.mark.skipif(not machine().has_halves, reason="NOT RUN: this machine does not compute in float16")
-BOTH = pytest.mark.parametrize("t", [HALF4, HALF42, HALF2], ids=["F4", "F42", "F2"])
+ALL = {"F4": HALF4, "F42": HALF42, "F2": HALF2, "S4": HALF_S4, "S42": HALF_S42, "S2": HALF_S2}
+EACH = pytest.mark.parametrize("t", ALL.values(), ids=ALL)
+NEAR = {HALF4: 6e-3, HALF42: 4e-3, HALF2: 3e-3, HALF_S4: 6e-3, HALF_S42: 4e-3, HALF_S2: 3e-3}  # of a result's size
 
 
 def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
@@ -45,15 +51,18 @@ def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
 # -- the transforms --------------------------------------------------------------------------------
 
 
-@BOTH
+@EACH
 def test_the_matrices_convolve(t: Transform) -> None:
     d, w = random(t.extents, 1).astype(np.float64), random((1, 1, 3, 3), 2)
     moved = t.down.data @ (d * t.shrink) @ t.across.data.T
-    y = t.down.result @ (t.transform_weights(w).reshape(t.extents) * moved) @ t.across.result.T
-    np.testing.assert_allclose(y, convolution(d[None, None], w, (0, 0, 0, 0))[0, 0], atol=1e-12)
+    rows, columns = (np.minimum(np.arange(a.extent), a.rows - 1) for a in t.axes)  # some products share weights
+    matrix = t.transform_weights(w).reshape(t.down.rows, t.across.rows)[rows][:, columns]
+    y = t.down.result @ (matrix * moved) @ t.across.result.T
+    exact = convolution(d[None, None], w, (0, 0, 0, 0), stride=t.strides[0])
+    np.testing.assert_allclose(y, exact[0, 0], atol=1e-12)
 
 
-@BOTH
+@EACH
 def test_the_short_chains_are_the_matrices_and_float16_holds_all_numbers(t: Transform) -> None:
     d = list(np.eye(t.across.extent))
     np.testing.assert_array_equal(np.array(t.across.apply_data(d, float, lambda v: v)), t.across.data)
@@ -62,9 +71,11 @@ def test_the_short_chains_are_the_matrices_and_float16_holds_all_numbers(t: Tran
         np.testing.assert_array_equal(matrix.astype(np.float16), matrix)
 
 
-@pytest.mark.parametrize("kernel", [(3, 3), (5, 5), (1, 7), (2, 2), (3, 1)])
-def test_transformed_data_stay_near_the_data(kernel: tuple[int, int]) -> None:
-    found = transforms(kernel, (1, 1), half=True)
+@pytest.mark.parametrize(
+    ("kernel", "stride"), [((3, 3), 1), ((5, 5), 1), ((1, 7), 1), ((2, 2), 1), ((3, 1), 1), ((3, 3), 2), ((4, 4), 2)]
+)
+def test_transformed_data_stay_near_the_data(kernel: tuple[int, int], stride: int) -> None:
+    found = transforms(kernel, (stride, stride), half=True)
     assert found and all(np.log2(t.shrink) % 1 == 0 for t in found)
     for t in found:
         most = [np.abs(a.data).sum(1).max() for a in t.axes]
@@ -91,6 +102,14 @@ def test_large_layers_take_them_and_layers_of_few_channels_do_not(target: str) -
     found = schedules(stack((8, 128, 128), (56, 56), 3), target)
     assert len(found) == 2 and "direct" in found[0] and found[1].startswith("winograd F(4x4,3x3)")
     assert "float16" in found[1]
+
+
+@pytest.mark.parametrize("target", [PI5, SERVER])
+def test_layers_of_stride_two_take_their_own(target: str) -> None:
+    net = Net((1, 128, 56, 56))
+    model = net.model(net.add("Conv", "x0", net.weight(128, 128, 3, 3), pads=[1] * 4, strides=[2, 2]))
+    (found,) = schedules(model, target)
+    assert re.match(r"winograd F\(\dx\d,3x3/2\).*float16", found)
 
 
 def test_layers_by_an_error_and_sums_in_order_do_without() -> None:
@@ -138,21 +157,23 @@ def forced(transform: Transform, pick: int) -> Any:
     return choice
 
 
-def layer(batch: int, cin: int, cout: int, size: tuple[int, int], seed: int = 0) -> tuple[onnx.ModelProto, Any, Any]:
+def layer(
+    batch: int, cin: int, cout: int, size: tuple[int, int], seed: int = 0, stride: int = 1
+) -> tuple[onnx.ModelProto, Any, Any]:
     """A 3x3 layer alone, an input, and its exact result for what float16 makes of both."""
     net = Net((batch, cin, *size), seed=seed)
     weights = net.weight(cout, cin, 3, 3)
-    model = net.model(net.add("Conv", "x0", weights, pads=[1] * 4))
+    model = net.model(net.add("Conv", "x0", weights, pads=[1] * 4, strides=[stride] * 2))
     x = random((batch, cin, *size), seed + 1)
     w = onnx.numpy_helper.to_array(model.graph.initializer[0])
-    return model, x, convolution(*(a.astype(np.float16) for a in (x, w)), (1, 1, 1, 1))
+    return model, x, convolution(*(a.astype(np.float16) for a in (x, w)), (1, 1, 1, 1), stride=stride)
 
 
 @HERE
-@BOTH
-@pytest.mark.parametrize("shape", [(2, 37, 45, (13, 17)), (1, 64, 32, (8, 8)), (1, 161, 70, (23, 6))])
+@EACH
+@pytest.mark.parametrize("shape", [(2, 37, 45, (13, 17)), (1, 64, 32, (8, 8)), (1, 161, 70, (23, 9))])
 def test_results_are_within_the_bound(t: Transform, shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (model, x, exact), cin = layer(*shape), shape[1]
+    (model, x, exact), cin = layer(*shape, stride=t.strides[0]), shape[1]
     w = onnx.numpy_helper.to_array(model.graph.initializer[0])
     rms, bits = np.sqrt((exact**2).mean()), set()
     for threads, pick in ((1, 0), (2, 0), (2, 3)):
@@ -164,7 +185,7 @@ def test_results_are_within_the_bound(t: Transform, shape: Any, monkeypatch: pyt
         bits.add(found.tobytes())
         error = np.abs(found - exact)
         assert 0 < error.max() <= error_bound(t, cin, half=True) * np.abs(x).max() * np.abs(w).max() * cin
-        assert np.sqrt((error**2).mean()) < {HALF4: 6e-3, HALF42: 4e-3, HALF2: 3e-3}[t] * rms
+        assert np.sqrt((error**2).mean()) < NEAR[t] * rms
     assert len(bits) == 1, "no bit depends on threads, strips or groups"
 
 

@@ -201,7 +201,7 @@ def _shrink(down: Axis, across: Axis) -> float:
 def axes_of(size: int, taps: int, stride: int, half: bool = False) -> list[tuple[Axis, int]]:
     """What one axis of a kernel may be, and from one input of a part to the next."""
     if (taps, stride) == (3, 2):
-        return [(STRIDED[size], 1)] if size in STRIDED and not half else []
+        return [(STRIDED[size], 1)] if size in STRIDED else []
     own, rest = divmod(taps, stride)
     if rest or own == 1:
         return [] if rest else [(SINGLE, stride)]
@@ -212,6 +212,7 @@ def axes_of(size: int, taps: int, stride: int, half: bool = False) -> list[tuple
 S4, S2 = transforms((3, 3), (2, 2))
 F6, F4, F2 = transforms((3, 3), (1, 1))
 HALF4, HALF42, HALF24, HALF2 = transforms((3, 3), (1, 1), half=True)
+HALF_S4, HALF_S42, HALF_S24, HALF_S2 = transforms((3, 3), (2, 2), half=True)
 
 
 def error_bound(transform: Transform, channels: int, products: int = 0, half: bool = False) -> float:
