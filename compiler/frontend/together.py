@@ -2,6 +2,7 @@
 
     n is 1 or 3, planned for 128      ->   planned for 3
     total is past + new               ->   total follows from the others
+    a b is 15 and b c is 20           ->   3, 5 and 4: no symbol alone satisfies its condition
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..spec import Condition, Symbol
 
 ROUNDS = 16  # conditions that are mended, one after the other
 FARTHEST = 1024  # sizes of one symbol that are tried for one of them
+SMALL, TRIED = 16, 4096  # of each symbol's sizes from the least on; of conditions, where all change at once
 
 
 def going_together(
@@ -32,7 +34,10 @@ def going_together(
             break
         sizes.update(mended)
     if not all(holds(c, sizes) for c in known):
-        return tuple(symbols)
+        found = _searched(known, symbols, free)
+        if found is None:
+            return tuple(symbols)
+        sizes = found
     return tuple(replace(s, typical=sizes[s.name]) for s in symbols)
 
 
@@ -58,3 +63,45 @@ def _mended(condition: Condition, free: Sequence[Symbol], sizes: Mapping[str, in
         if found is not None:
             return {symbol.name: found}
     return None
+
+
+def _searched(
+    conditions: Sequence[Condition], symbols: Sequence[Symbol], free: Collection[str]
+) -> dict[str, int] | None:
+    """Sizes with which all conditions hold at once: symbol by symbol, from what it is planned for, small sizes and the
+    divisors of what conditions ask for; None where few tries find none."""
+    asked: set[Any] = {name for c in conditions for name in symbols_of(c.left) | symbols_of(c.right)}
+    wanted = [abs(side) for c in conditions for side in (c.left, c.right) if isinstance(side, int)]
+    order = [s for s in symbols if s.name in free and s.name in asked]
+    sizes, left = {s.name: s.typical for s in symbols}, [TRIED]
+
+    def possible(open_: Collection[str]) -> bool:
+        """Whether all conditions hold that no symbol of ``open_`` is in."""
+        for condition in conditions:
+            if not (symbols_of(condition.left) | symbols_of(condition.right)) & set(open_):
+                left[0] -= 1
+                if not holds(condition, sizes):
+                    return False
+        return True
+
+    def placed(number: int) -> bool:
+        if number == len(order):
+            return True
+        symbol, behind = order[number], [s.name for s in order[number + 1 :]]
+        for size in _sensible(symbol, wanted):
+            sizes[symbol.name] = size
+            if left[0] > 0 and possible(behind) and placed(number + 1):
+                return True
+        return False
+
+    return sizes if possible([s.name for s in order]) and placed(0) else None
+
+
+def _sensible(symbol: Symbol, wanted: Sequence[int]) -> list[int]:
+    """The size that a symbol is planned for, then others in order."""
+    step = symbol.multiple
+    least = -(-max(1, symbol.low) // step) * step
+    other = {least + step * n for n in range(SMALL)}
+    other |= {d for number in wanted for n in range(1, 65) if number and number % n == 0 for d in (n, number // n)}
+    fitting = sorted(n for n in other if not symbol.refusal(n) and n != symbol.typical)
+    return [symbol.typical, *fitting]

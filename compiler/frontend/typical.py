@@ -20,11 +20,14 @@ BATCH, SEQUENCE, IMAGE, FRAMES, SAMPLES = 1, 128, 224, 16, 16_000
 ROW = 10  # times its height is a row of text wide, such as 32 by 320
 TALLEST_ROW = 64
 _NAMES = (
-    (re.compile(r"batch|(^|[^a-z])(n|b|bs|bsz)($|[^a-z0-9])", re.I), BATCH),
+    (re.compile(r"batch|(^|[^a-z])(bs|bsz)($|[^a-z0-9])", re.I), BATCH),
     (re.compile(r"height|width|(^|[^a-z])(h|w)($|[^a-z0-9])", re.I), IMAGE),
     (re.compile(r"samples|audio|wave", re.I), SAMPLES),
     (re.compile(r"seq|len|token|time|step|past|frames|words|(^|[^a-z])(t|s|l)($|[^a-z0-9])", re.I), SEQUENCE),
 )
+
+
+_LETTERS = re.compile(r"(^|[^a-z])(n|b)($|[^a-z0-9])", re.I)  # a batch in some places, any number in others
 
 
 def told_symbols(
@@ -73,10 +76,26 @@ def _default(name: str, inputs: Sequence[TensorSpec]) -> int:
     spec, axis = next(((s, a) for s in inputs for a, d in enumerate(s.shape) if symbol_name(d) == name), (None, 0))
     size = None if spec is None else _by_place(spec, axis)
     if size is None:
-        size = next((size for pattern, size in _NAMES if pattern.search(name)), None)
+        size = _by_name(name)
+    if size is None and _LETTERS.search(name) and any(_leads(name, s) for s in inputs):
+        size = BATCH
     if size is None:
         size = BATCH if spec is not None and axis == 0 and len(spec.shape) > 1 else SEQUENCE
     return size
+
+
+def _by_name(name: str) -> int | None:
+    return next((size for pattern, size in _NAMES if pattern.search(name)), None)
+
+
+def _leads(name: str, spec: TensorSpec) -> bool:
+    """Whether a symbol is the first axis of several, or the next one behind a sequence: [n, 3, h, w] or [t, n, 64], and
+    not [1, n, 64]."""
+    at = [axis for axis, dim in enumerate(spec.shape) if symbol_name(dim) == name]
+    if not at or len(spec.shape) < 2 or at[0] > 1:
+        return at[:1] == [0]
+    first = symbol_name(spec.shape[0])
+    return at[0] == 0 or first is not None and _by_name(first) == SEQUENCE
 
 
 def _by_place(spec: TensorSpec, axis: int) -> int | None:

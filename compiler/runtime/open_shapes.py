@@ -65,7 +65,11 @@ class Shapes:
         for sizes in itertools.islice(itertools.product(*map(_candidates, self.symbols)), _MOST_TRIED):
             if self._calls.dims(sizes)[0] == 0:
                 return self._sized(sizes)
-        return self._sized(typical)  # which says what is wrong with them
+        try:
+            return self._sized(typical)  # which says what is wrong with them
+        except RunError as error:
+            others = ",".join(f"{symbol.name}=SIZE" for symbol in self.symbols)
+            raise RunError(f"{error}; build it for sizes that go together (--typical {others})") from None
 
     def at(self, given: list[Shape]) -> Sized:
         """What follows from the inputs' shapes; RunError for shapes that the model does not take."""

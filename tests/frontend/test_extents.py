@@ -188,6 +188,12 @@ def test_what_is_left_open_is_said_where_all_must_be_fixed() -> None:
         ((1, "samples"), 1, 16_000),
         (("s0", 64), 0, 1),  # as PyTorch names what it knows nothing of
         (("s0", "s1", 64), 1, 128),
+        (("n", 64), 0, 1),
+        ((1, "n", 64), 1, 128),
+        ((7, 96, "b"), 2, 128),
+        (("batch", "n", 64), 1, 128),
+        (("time", "n", 64), 1, 1),
+        (("batch_size", 64, "batch_2"), 2, 1),
     ],
 )
 def test_what_is_planned_for_by_default(shape: tuple, axis: int, size: int) -> None:

@@ -198,6 +198,10 @@ def test_typical_sizes_go_together() -> None:
     assert [s.typical for s in kept] == [128, 128, 1, 128]
     bounded = (Symbol("n", 4, 64, 4, 64), *symbols[1:])
     assert [s.typical for s in going_together(bounded, [Condition(n, "is", 2 * past - 4)], {"n"})][0] == 64
+    chained = [Condition(n * past, "is", 15), Condition(past * new, "is", 20), Condition(new * total, "is", 24)]
+    found = going_together(symbols, chained, {"n", "past", "new", "total"})
+    assert [s.typical for s in found] == [3, 5, 4, 6]
+    assert going_together(symbols, [*chained, Condition(n, "at least", 4)], {"n", "past", "new", "total"}) == symbols
 
 
 @pytest.mark.parametrize(
