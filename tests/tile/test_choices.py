@@ -142,6 +142,19 @@ def test_runs_that_read_beside_what_they_write_are_no_choice() -> None:
     assert runs and all(program.joined(segment.first, segment.last) is None for segment in runs)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_what_a_tile_group_must_save_is_shared_by_cores(threads: int) -> None:
+    """As its other cycles are: else groups that pay on one core are left out on several."""
+    neck = MODELS["detector_neck"].model(small=True, size=128)
+    build = run_pipeline(neck, Options(target=native(), stop_after="layout", threads=threads))
+    program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
+    curve, settle = Search(Model(program, native(), threads), 0.05).curve(), native().fitted.kernels.settle
+    assert any(choice.tiled for choice in curve)
+    for choice in curve:
+        beside = sum(0.05 * s.cycles + settle / threads for s in choice.tiled)
+        assert choice.weighed - choice.cycles == pytest.approx(beside, rel=1e-6, abs=1.0)
+
+
 def test_sizes_as_text() -> None:
     assert checked_budget("32MiB") == 32 << 20
     assert checked_budget("1.5 KB") == 1500

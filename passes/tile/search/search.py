@@ -80,7 +80,7 @@ class Search:
                     continue
                 weighed = segment.cycles
                 if segment.shape is not None and self.gain:
-                    settle = self.model.target.fitted.kernels.settle
+                    settle = self.model.target.fitted.kernels.settle / self.model.threads  # which share the rest, too
                     weighed += self.gain * segment.cycles + settle * (1 + segment.shape.saves)
                 below = max(0, bisect_right(sizes, peak) - 1)  # of those that peak no higher, the fastest
                 for point in points[first][below:]:
