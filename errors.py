@@ -33,6 +33,14 @@ class HalotileError(Exception):
         return self.message
 
 
+class BudgetError(HalotileError):
+    """A memory budget can't be met. ``least``: the fewest bytes that were found for what it bounds."""
+
+    def __init__(self, message: str, least: int) -> None:
+        super().__init__(message)
+        self.least = least
+
+
 class ModelError(HalotileError):
     """The model file can't be read, or is not valid ONNX."""
 

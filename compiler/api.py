@@ -76,7 +76,8 @@ def compile(
 
     ``tile``: ``auto`` computes chains of layers tile by tile where that is predicted to pay, ``off`` never does, and
     {"last": node, "shape": (16, 64)} does it for the chain that ends there. ``memory_budget`` (bytes, or "32MiB") is a
-    limit that the arena never exceeds, ``optimize="memory"`` asks for the smallest one; both tile as they need.
+    limit that the arena never exceeds (of a stream all that it takes), ``optimize="memory"`` asks for the smallest one;
+    both tile as they need.
     ``tuning``: a database that :func:`tune` wrote; what it knows of this target's kernels replaces the estimates.
 
     ``weights="float16"`` stores the weights of convolutions and matrix products so, which halves them; they are widened

@@ -181,6 +181,8 @@ class Model:
         from .stream.machine import Stream
 
         plan = self._plan("open")
+        if plan.columns is not None:
+            raise RunError(plan.columns.refusal(f"{self.name} has no open()"))
         if plan.statistics:
             raise RunError(f"{self.name} needs all rows, in {plan.passes} passes: stream() from an array or a file")
         return Stream(self._runs, plan, still, threads)

@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import HalotileError
 from ..schedules.words.atoms import KNOWN
 from ..schedules.words.choice import Choice, Refusal
-from ..schedules.words.dims import INFINITY, Dim
-from ..schedules.words.sizes import SYMBOLS, TYPICAL, at_sizes, known_limits, no_symbols
+from ..schedules.words.sizes import SYMBOLS, TYPICAL, at_sizes, no_symbols, plan_for
 from . import rewrites
 from .dump import dump_stage
 from .given import ModelGiven
@@ -95,17 +94,22 @@ def import_(build: Build) -> None:
     from .in_bytes import in_bytes
 
     options = build.options
+    if options.stream is not None and options.memory_budget is not None:
+        from .stream.within import within_budget
+
+        build.options = options = within_budget(build, run_pipeline)
     symbolic = options.open or options.stop_after in ("import", "simplify")
     around = (options.inputs, options.outputs)
     source = build.source if options.int8 is None else in_bytes(build)
-    build.imported = import_model(source, options.shapes, symbolic, options.fixed, options.typical, around)
+    shapes = options.shapes if options.fit is None else options.fit.shapes
+    build.imported = import_model(source, shapes, symbolic, options.fixed, options.typical, around)
     if options.fixed:  # with the shapes that they have
         build.options = replace(options, fixed=build.imported.fixed)
     build.module = build.imported.module
     if build.imported.symbols:
-        _plan_for(build.imported)
+        plan_for(build.imported.symbols, build.imported.conditions)
     if options.stream is not None:
-        _in_steps(build, options.stream)
+        _in_steps(build, options.stream if options.fit is None else options.fit.rows)
     build.notes["import"] = list(build.imported.notes)
     _note_precision(build)
     for line in build.imported.warnings:
@@ -119,6 +123,8 @@ def _in_steps(build: Build, rows: int) -> None:
     if build.options.simplify:  # the open network, whose views and pads are then few
         rewrites.simplify(build)
     build.imported, build.stream = build_stream(build.imported, build.module, rows)
+    if (fit := build.options.fit) is not None:
+        build.stream = replace(build.stream, columns=fit.columns)
     build.module = build.imported.module
     SYMBOLS.set({})
     TYPICAL.set({})
@@ -128,14 +134,6 @@ def _in_steps(build: Build, rows: int) -> None:
 def _open(build: Build) -> tuple[Symbol, ...]:
     """The open dimensions of the model."""
     return () if build.imported is None else build.imported.symbols
-
-
-def _plan_for(imported: Any) -> None:
-    """Makes the open dimensions of the model, and the sizes to plan for, known to all that follows."""
-    limits = {s.name: (s.low, INFINITY if s.high is None else s.high, s.multiple) for s in imported.symbols}
-    SYMBOLS.set({name: Dim.symbol(name, *limit) for name, limit in limits.items()})
-    TYPICAL.set({s.name: s.typical for s in imported.symbols})
-    KNOWN.set(known_limits(imported.conditions))
 
 
 def _note_precision(build: Build) -> None:
@@ -230,7 +228,7 @@ def tile(build: Build) -> None:
         build.notes["tile"] = list(striped.notes)
         return
     wish = options.tile or "auto"
-    _take_tiles(build, Tile(wish, options.memory_budget, options.optimize, build.options.policy, build.closing))
+    _take_tiles(build, Tile(wish, options.arena_budget, options.optimize, options.policy, build.closing))
 
 
 def _tile_open(build: Build) -> None:
@@ -341,7 +339,9 @@ def plan(build: Build) -> None:
         build.stream = with_single_states(build.stream, build.imported, build.graph, build.kernels, build.places)
     if budgeted:
         build.notes["plan"] = [_budget_note(build)]
-    budget, needed = build.options.memory_budget, build.memory.planned_bytes
+    elif build.options.fit is not None:
+        build.notes["plan"] = [build.options.fit.note]
+    budget, needed = build.options.arena_budget, build.memory.planned_bytes
     if budget is not None and needed > budget:  # the tile stage has seen to it, but where stripes are all there is
         raise HalotileError(
             f"the memory budget of {budget} bytes can't be met: the arena of this model on {build.options.target.id} "

@@ -34,7 +34,7 @@ Span = tuple[int, int]
 
 _HOLE = 1 << 20  # bytes that hold no tensor; exporters align to 4 or 64 KiB
 # Not options of the library that is made; the target has an entry of its own.
-_TRACELESS = ("target", "open", "stop_after", "dump_ir", "candidate", "cache", "explain")
+_TRACELESS = ("target", "open", "stop_after", "dump_ir", "candidate", "cache", "explain", "fit")
 
 _SELDOM = ("inputs", "outputs", "levels", "int8", "halves", "assigned", "stream")  # told where they say something
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # most of these load TVM
     from .codegen.spec import BuiltLibrary, LibrarySpec
     from .flow.kernel import FlowKernel
     from .frontend.importer import ImportedModel
+    from .stream.columns import Fit
     from .stream.words import StreamPlan
 
 UNMADE: Any = None  # what a stage has yet to make
@@ -56,7 +57,7 @@ class Options:
     ``assigned``: the precision of each layer, by which an error is kept, and what it is (compiler/budget/plan.py);
     ``precision`` and ``int8`` have what that means for a build.
     ``stream``: the network in steps of about so many rows of the image, whose height is open (compiler/stream); 0
-    leaves their number to us.
+    leaves their number to us. ``fit``: how it keeps within ``memory_budget`` (compiler/stream/fit.py), once known.
     ``levels`` are further targets, from less to more, of one architecture: the library has code for each of them.
     ``cache`` keeps compiled code for later builds; unless told, where the environment says
     (compiler/cache/place.py). ``explain``: the select stage notes what every algorithm says of every group."""
@@ -99,6 +100,12 @@ class Options:
     halves: Mapping[str, float] | None = None
     assigned: Mapping[str, Any] | None = None
     stream: int | None = None
+    fit: Fit | None = None
+
+    @property
+    def arena_budget(self) -> int | None:
+        """The most bytes that the arena may take: of a stream, what its fit leaves of the memory budget."""
+        return self.memory_budget if self.fit is None else self.fit.arena
 
     @cached_property
     def policy(self) -> Policy:
@@ -109,7 +116,7 @@ class Options:
             matrix=self.matrix,
             weights=self.weights,
             precision=self.precision,
-            speed=self.memory_budget is None and self.optimize == "speed",
+            speed=self.arena_budget is None and self.optimize == "speed",
             threads=self.threads or self.target.cores,
             float_mode=self.float_mode,
             tuning=None if self.tuning is None else Tuning(self.tuning, self.candidate),

@@ -267,6 +267,8 @@ def _build(
                 remember_model(path, (made.model.sha256 if made else None) or "")
     for line in report.get("warnings", ()):
         note(f"note: {line}")
+    if (report.get("stream") or {}).get("columns"):
+        note(f"note: {report['notes']['plan'][0]}")
     if report.get("stored_weights"):
         note(f"note: {told(report['stored_weights'])}")
     if report.get("denormal_constants") and options.target.triple.startswith("x86_64") and not options.flush_denormals:

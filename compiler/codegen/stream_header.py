@@ -82,6 +82,7 @@ typedef struct {name}_steps {{
     const size_t *kept;  /* their numbers */
     size_t still_count;  /* outputs without rows */
     const size_t *still;
+    size_t strips;       /* of columns, that an image is computed in: 1, or each is a stream of its own */
 }} {name}_steps;
 
 /* Facts about the steps; never fails. */

@@ -157,6 +157,7 @@ def stream_functions(spec: LibrarySpec) -> str:
     return "\n" + "".join(ports) + _FUNCTIONS.format(
         name=name, step=plan.rows, least=plan.least, multiple=plan.multiple, passes=plan.passes,
         inputs=len(plan.inputs), outputs=len(plan.outputs), kept=_places(kept_inputs(spec), "kept"),
+        strips=1 if plan.columns is None else len(plan.columns.strips),
         still=_places([i for n in plan.still for i, t in enumerate(spec.outputs) if t.name == n], "still"),
     )  # fmt: skip
 
@@ -176,7 +177,7 @@ def _described(port: Port, tensor: TensorSpec, index: int, kind: str) -> str:
 
 _FUNCTIONS = """
 static const {name}_steps steps = {{{step}, {least}, {multiple}, {passes}, {inputs}, stream_inputs, {outputs},
-                                    stream_outputs, {kept}, {still}}};
+                                    stream_outputs, {kept}, {still}, {strips}}};
 
 const {name}_steps *{name}_stream_steps(void) {{ return &steps; }}
 

@@ -164,6 +164,11 @@ class Grid:
             raise RunError("its tiles are too large for the size that the model was built for; give smaller ones")
         return front, min(back, most - front)
 
+    def spare(self, number: int) -> int:
+        """The most steps that every tile can leave out of a line."""
+        free = replace(self, most=tuple(1 << 62 for _ in self.lines), fixed=False)
+        return min(sum(free._left_out(number, self.rows(number, place))) for place in range(self.counts[number]))
+
     def with_steps(self, steps: Sequence[int]) -> Grid:
         """The same with tiles of other sizes."""
         return replace(self, steps=tuple(max(1, s) for s in steps))

@@ -23,7 +23,7 @@ from .wholes import Whole, whole_of
 
 _RULES: dict[str, rules.Rule] = {**rules.RULES, **windows.RULES, **moves.RULES}
 _MOVES = frozenset(f"relax.{n}" for n in ("reshape", "permute_dims", "concat", "expand_dims", "squeeze", "flatten"))
-_ROWS = (48, 36, 24, 12, 6)  # of the image a step: what is kept weighs little, and tiles of 4 and of 6 rows fit
+ROWS = (48, 36, 24, 12, 6)  # of the image a step: what is kept weighs little, and tiles of 4 and of 6 rows fit
 _ENOUGH = 192 << 20  # bytes that a step's node may read and write, for more rows than the fewest
 
 
@@ -103,7 +103,7 @@ class Analysis:
         }
         sizes = (sum(each.get(v, 0) for v in {*n.inputs, *n.results}) for n in self.graph.nodes)
         most = max(sizes, default=0)
-        return next((rows for rows in _ROWS if rows * most <= _ENOUGH), _ROWS[-1])
+        return next((rows for rows in ROWS if rows * most <= _ENOUGH), ROWS[-1])
 
     def _follow(self) -> None:
         """Axis and height of every value that an input with the height makes; tables of places that none makes."""

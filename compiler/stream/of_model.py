@@ -19,12 +19,12 @@ def plan_in(manifest: Mapping[str, Any]) -> StreamPlan | None:
 
 
 def specs_in(plan: StreamPlan, specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """Of the inputs or outputs of a step those of the network, as high as images are."""
+    """Of the inputs or outputs of a step those of the network, as high and as wide as images are."""
     ports = {p.name: p for p in (*plan.inputs, *plan.outputs)}
     own = {s.input for s in plan.states} | {s.output for s in plan.states} | {f.name for f in plan.feeds}
     own |= {name for s in plan.statistics for name in (*s.inputs, *s.outputs)}
     found = []
-    for spec in specs:
+    for spec in specs if plan.columns is None else map(plan.columns.whole, specs):
         if spec.name in ports:
             port = ports[spec.name]
             shape = tuple(port.text if a == port.axis else n for a, n in enumerate(spec.shape))

@@ -53,12 +53,14 @@ def opened(path: str | os.PathLike[str], name: str, shape: Sequence[Any], axis: 
 
 
 def created(
-    path: str | os.PathLike[str], name: str, shape: Sequence[int], axis: int, kind: Any, *, again: bool
-) -> Any:
-    """A new file for the output ``name`` of that shape, of numbers of ``kind``; ``again``: the one that is there."""
+    path: str | os.PathLike[str], name: str, shape: Sequence[int], axis: int, kind: Any,
+    most: tuple[int, int] | None = None, *, again: bool,
+) -> Any:  # fmt: skip
+    """A new file for the output ``name`` of that shape, of numbers of ``kind``; ``again``: the one that is there.
+    ``most``: an axis, and how much of it is written at once."""
     suffix, place, kind = suffix_of(path), Path(path), np.dtype(kind)
     if suffix == ".zarr":
-        return _zarr_target(place, tuple(shape), axis, kind, again)
+        return _zarr_target(place, tuple(shape), axis, kind, most, again)
     if suffix == ".npy":
         return NpyFile(place, tuple(shape), kind, again=again)
     width, channels = _pixels(path, f"output '{name}'", shape, axis)
@@ -102,7 +104,9 @@ def _zarr_source(path: Path) -> Any:
     return found
 
 
-def _zarr_target(path: Path, shape: tuple[int, ...], axis: int, kind: np.dtype, again: bool) -> Any:
+def _zarr_target(
+    path: Path, shape: tuple[int, ...], axis: int, kind: np.dtype, most: tuple[int, int] | None, again: bool
+) -> Any:
     zarr = _zarr()
     if again:
         return zarr.open_array(str(path), mode="r+")
@@ -113,9 +117,10 @@ def _zarr_target(path: Path, shape: tuple[int, ...], axis: int, kind: np.dtype, 
             old = None
         if not hasattr(old, "shape"):
             raise OutputError(f"{path} exists and is no zarr array; give another name, or one within it")
-    row = int(np.prod(shape[axis + 1 :], dtype=np.int64)) * kind.itemsize
+    whole = [min(n, most[1]) if most is not None and a == most[0] else n for a, n in enumerate(shape)]
+    row = int(np.prod(whole[axis + 1 :], dtype=np.int64)) * kind.itemsize
     rows = min(shape[axis], max(16, _CHUNK // max(row, 1)))
-    chunks = tuple(rows if a == axis else n if a > axis else 1 for a, n in enumerate(shape))
+    chunks = tuple(rows if a == axis else n if a > axis else 1 for a, n in enumerate(whole))
     try:
         return zarr.open_array(str(path), mode="w", shape=shape, chunks=chunks, dtype=kind)
     except OSError as error:

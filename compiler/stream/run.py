@@ -11,7 +11,8 @@ import numpy as np
 
 from ...errors import RunError
 from ..guard import carried
-from .bands import ReadBands, WriteBands, chunk_rows
+from .bands import ReadBands, WriteBands
+from .columns import Strip
 from .datasets import Raster, as_array
 from .journal import Journal
 from .machine import Stream
@@ -54,7 +55,10 @@ class _Run:
     ) -> None:  # fmt: skip
         self.loaded, self.plan, self.threads, self.layout = loaded, plan, threads, layout
         self.scale, self.target_scale, self.progress = scale, target_scale, progress
-        self.specs = {s.name: s for s in (*loaded.inputs, *loaded.outputs)}
+        specs = (*loaded.inputs, *loaded.outputs)
+        self.specs = {s.name: s if plan.columns is None else plan.columns.whole(s) for s in specs}
+        strips = (None,) if plan.columns is None else plan.columns.strips
+        self.turns = [(level, strip) for strip in strips for level in range(plan.passes)]  # how often rows are read
         self.written = {p.name: 0 for p in plan.outputs}
         self.source_type: str | None = None
         self.target_type: str | None = None
@@ -69,6 +73,8 @@ class _Run:
             raise RunError(f"input '{missing[0]}' is missing: the network takes rows of {', '.join(names)}")
         try:
             if len(names) == 1 and _is_iterator(streamed[names[0]]):
+                if self.plan.columns is not None:
+                    raise RunError(self.plan.columns.refusal("rows of an iterator come once"))
                 if self.plan.statistics:
                     raise RunError(
                         f"the network needs all rows, in {self.plan.passes} passes, and rows of an iterator can't be "
@@ -95,10 +101,7 @@ class _Run:
             array = opened(array, port.name, spec.shape, port.axis, self.source_type or spec.dtype)
             self.files.append(array)
         view = self._view(port, array, self.scale, self.layout)
-        axis = view.layout.index("R")
-        if chunk_rows(view.array, axis) > 1:
-            view.array = ReadBands(view.array, axis)
-        return view
+        return view if self.plan.columns is not None else view.banded(ReadBands)
 
     def _target(self, port: Port, array: Any, shape: tuple[int, ...], journal: Any) -> View:
         """Where an output goes: an array, or a file, which is made in a layout of its own."""
@@ -106,13 +109,11 @@ class _Run:
         if is_path(array):
             kind = np.dtype(self.target_type or self.specs[port.name].dtype)
             again = bool(journal) and Path(array).exists() and _beside(journal, array).exists()
-            array, layout = created(array, port.name, shape, port.axis, kind, again=again), None
+            most = None if self.plan.columns is None else self.plan.columns.placed(port.name)
+            array, layout = created(array, port.name, shape, port.axis, kind, most, again=again), None
             self.files.append(array)
         view = self._view(port, array, self.target_scale, layout)
-        axis = view.layout.index("R")
-        if chunk_rows(view.array, axis) > 1:
-            view.array = WriteBands(view.array, axis)
-        return view
+        return view if self.plan.columns is not None else view.banded(WriteBands)
 
     # ------------------------------------------------------------------ arrays
 
@@ -129,30 +130,49 @@ class _Run:
         book = self._journal(journal, seconds, target, views, targets, still)
         before = book.read() if book is not None and kept else None
         numbers: dict[str, np.ndarray] = {}
-        for level in range(0 if before is None else int(before["level"]), self.plan.passes):
-            stream = Stream(self.loaded, self.plan, still, self.threads)
+        for turn in range(0 if before is None else int(before["level"]), len(self.turns)):
+            level, strip = self.turns[turn]
+            seen, made, given = (views, targets, still) if strip is None else self._cut(strip, views, targets, still)
+            stream = Stream(self.loaded, self.plan, given, self.threads)
             stream.gather(level)
             stream.use(numbers)
             if before is not None:
                 stream.go_on(before)
-            self._pass(stream, views, targets, rows, level, book, 0 if before is None else int(before["step"]))
+            self._pass(stream, seen, made, rows, turn, book, 0 if before is None else int(before["step"]))
             before = None
             numbers = {**stream.used(), **stream.gathered()}
+            if strip is not None:
+                _flush(made, bands_only=True)
         still_ones = stream.still() if self.plan.still else {}
         _flush(targets, bands_only=book is None)
         if book is not None:
             book.remove()
         return self._result(target, targets, still_ones)
 
+    def _cut(
+        self, strip: Strip, views: Mapping[str, View], targets: Mapping[str, View], still: Mapping[str, Any]
+    ) -> tuple[dict[str, View], dict[str, View], dict[str, Any]]:
+        """Sources, targets and inputs that do not stream, of a strip's columns."""
+        assert self.plan.columns is not None
+        axes = self.plan.columns.axes
+
+        def cut(name: str, array: Any) -> Any:
+            return array if name not in axes else array[(slice(None),) * axes[name] + (slice(*strip.crops[name]),)]
+
+        seen = {n: v.columns(axes[n], *strip.crops[n]).banded(ReadBands) for n, v in views.items()}
+        made = {n: v.columns(axes[n], *strip.placed[n]).banded(WriteBands) for n, v in targets.items()}
+        return seen, made, {n: cut(n, np.asarray(a)) for n, a in still.items()}
+
     def _pass(
-        self, stream: Stream, views: Mapping[str, View], targets: Mapping[str, View], rows: int, level: int,
+        self, stream: Stream, views: Mapping[str, View], targets: Mapping[str, View], rows: int, turn: int,
         book: Journal | None, step: int,
     ) -> None:  # fmt: skip
         """All rows once, from ``step`` on."""
+        level, strip = self.turns[turn]
         if level == self.plan.giving:
             for port in self.plan.outputs:
                 self.written[port.name] = max(0, step * port.count - port.delay)
-        stream.sink = lambda port, made: self._take_rows(targets[port.name], port, made)
+        stream.sink = lambda port, made: self._take_rows(targets[port.name], port, made, strip)
         while step * self.plan.rows < rows:
             part = {}
             for port in self.plan.inputs:
@@ -161,10 +181,10 @@ class _Run:
             stream.push(part)
             step += 1
             if book is not None and step * self.plan.rows <= rows:
-                book.write(lambda: {"level": np.array(level), **stream.kept()}, lambda: _flush(targets))
+                book.write(lambda: {"level": np.array(turn), **stream.kept()}, lambda: _flush(targets))
             if self.progress is not None:
-                done = level * rows + min(step * self.plan.rows, rows)
-                self.progress(done, self.plan.passes * rows)
+                done = turn * rows + min(step * self.plan.rows, rows)
+                self.progress(done, len(self.turns) * rows)
         stream.finish()
 
     def _height(self, views: Mapping[str, View]) -> int:
@@ -232,7 +252,10 @@ class _Run:
         one = next(iter(target.values())) if isinstance(target, Mapping) and target else target
         return Journal(_beside(journal, one), about, seconds)
 
-    def _take_rows(self, target: View, port: Port, rows: np.ndarray) -> None:
+    def _take_rows(self, target: View, port: Port, rows: np.ndarray, strip: Strip | None) -> None:
+        if strip is not None and self.plan.columns is not None:
+            axis = self.plan.columns.axes[port.name]
+            rows = rows[(slice(None),) * axis + (slice(*strip.taken[port.name]),)]
         target.write(self.written[port.name], rows)
         self.written[port.name] += rows.shape[port.axis]
 

@@ -66,7 +66,8 @@ class TiffSource:
         self._separate, self._planes, self.dtype = separate, planes, np.dtype(key.dtype)
         tiled = bool(key.is_tiled)
         self._tall = int(key.tilelength if tiled else min(key.rowsperstrip or self._length, self._length))
-        self._across = -(-self._width // int(key.tilewidth)) if tiled else 1
+        self._wide = int(key.tilewidth) if tiled else self._width
+        self._across = -(-self._width // self._wide)
         self._down = -(-self._length // self._tall)
         if planes > 1:
             self.shape: tuple[int, ...] = (planes, self._length, self._width)
@@ -80,24 +81,29 @@ class TiffSource:
         self.stored = self.dtype.newbyteorder(file.byteorder)
 
     def __getitem__(self, slices: tuple[slice, ...]) -> np.ndarray:
-        """Rows, all columns and samples."""
+        """Rows and columns, all samples."""
         first, end, _ = slices[self._axis].indices(self._length)
+        across = slices[self._axis + 1 : self._axis + 2]
+        left, right, _ = (across[0] if across else slice(None)).indices(self._width)
         out = np.empty((self._planes, end - first, self._width, self._samples), self.dtype)
         try:
             for plane in range(self._planes):
-                self._plane(out[plane], plane, first, end)
+                self._plane(out[plane], plane, first, end, left, right)
         except RunError:
             raise
         except Exception as error:  # codecs have many of their own
             missing = "; pip install imagecodecs" if "imagecodecs" in str(error) else ""
             raise RunError(f"{self.path} can't be read: {_first_line(error)}{missing}") from None
-        return out.reshape([end - first if a == self._axis else n for a, n in enumerate(self.shape)])
+        rows = out.reshape([end - first if a == self._axis else n for a, n in enumerate(self.shape)])
+        if right - left == self._width:
+            return rows
+        return rows[(slice(None),) * (self._axis + 1) + (slice(left, right),)].copy()
 
     @property
     def _axis(self) -> int:
         return 1 if self._planes > 1 else 0
 
-    def _plane(self, out: np.ndarray, plane: int, first: int, end: int) -> None:
+    def _plane(self, out: np.ndarray, plane: int, first: int, end: int, left_most: int, right_most: int) -> None:
         page, separate = self._pages[plane // self._separate], plane % self._separate
         if page is None:
             raise RunError(f"{self.path} lacks page {plane // self._separate}")
@@ -106,6 +112,8 @@ class TiffSource:
             more = {"jpegtables": page.jpegtables, "jpegheader": self._key.jpegheader}
         for down in range(first // self._tall, -(-end // self._tall)):
             for across in range(self._across):
+                if self._across > 1 and not left_most // self._wide <= across <= (right_most - 1) // self._wide:
+                    continue
                 index = (separate * self._down + down) * self._across + across
                 offset, count = page.dataoffsets[index], page.databytecounts[index]
                 data = os.pread(self._file.filehandle.fileno(), count, offset) if count else None

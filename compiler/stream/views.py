@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 
 from ...errors import RunError
+from .bands import chunk_rows
+from .columns import Window
 
 LAYOUTS = ("NCHW", "NHWC", "CHW", "HWC", "HW")
 
@@ -26,6 +29,23 @@ class View:
         found = tuple(array.shape)
         self.layout = self._layout(found, layout)
         self.rows: int = found[self.layout.index("R")]
+
+    def columns(self, axis: int, first: int, end: int) -> View:
+        """The same rows, of columns ``first`` to ``end`` of the network's ``axis``."""
+        found, at = copy(self), self.layout.index(str(axis))
+        found.shape = tuple(end - first if a == axis else n for a, n in enumerate(self.shape))
+        if isinstance(self.array, np.ndarray):
+            found.array = self.array[(slice(None),) * at + (slice(first, end),)]
+        else:
+            found.array = Window(self.array, at, first, end)
+        return found
+
+    def banded(self, bands: Callable[[Any, int], Any]) -> View:
+        """The same, of an array in chunks by ``bands`` of these."""
+        axis = self.layout.index("R")
+        if chunk_rows(self.array, axis) > 1:
+            self.array = bands(self.array, axis)
+        return self
 
     def _layout(self, found: tuple[int, ...], asked: str | None) -> str:
         """The letters of the array's axes: R for rows, digits for the network's axes."""

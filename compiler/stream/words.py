@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .columns import Columns, columns_of
 from .heights import UNKNOWN, Height
 from .statistics import Statistic
 
@@ -125,6 +126,7 @@ class StreamPlan:
     statistics: tuple[Statistic, ...] = ()
     still: tuple[str, ...] = ()  # outputs without rows, which follow from statistics alone
     giving: int = 0  # the pass in which rows of the outputs come
+    columns: Columns | None = None  # the strips of columns, where a step is not as wide as the image
 
     @property
     def passes(self) -> int:
@@ -159,7 +161,7 @@ class StreamPlan:
             tuple(_port(p) for p in data["inputs"]), tuple(_port(p) for p in data["outputs"]),
             tuple(State(s["input"], s["output"], float(s["fill"]), s.get("single", False)) for s in data["states"]),
             tuple(map(_feed, data["feeds"])), tuple(data["notes"]), tuple(map(_statistic, data["statistics"])),
-            tuple(data["still"]), data["giving"],
+            tuple(data["still"]), data["giving"], columns_of(data.get("columns")),
         )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...errors import HalotileError
+from ...errors import BudgetError, HalotileError
 from ...schedules.words.group import Group, Kernel, Value
 from ...schedules.words.layout import Layout
 from ...schedules.words.open_tile_plan import OpenTilePlan
@@ -123,9 +123,10 @@ class Tile:
 
     def _off(self, program: Program, arena: Arena) -> TileResult:
         if self.memory_budget is not None and (needed := arena(program, [], {}, False)) > self.memory_budget:
-            raise HalotileError(
+            raise BudgetError(
                 f"the memory budget of {self.memory_budget} bytes can't be met with tile='off': the arena is "
-                f"{needed} bytes"
+                f"{needed} bytes",
+                needed,
             )
         kernels = {g: kernel for (g, _), kernel in arena.whole.items()}
         return TileResult(tuple(program.groups), {}, ("every group is computed whole",), kernels=kernels)

@@ -14,6 +14,7 @@ from typing import Any
 
 from .atoms import _VARIABLES, KNOWN, variable
 from .dims import (
+    INFINITY,
     Atom,
     Dim,
     Open,
@@ -63,6 +64,14 @@ def known_limits(conditions: Iterable[Any]) -> tuple[tuple[Any, float, float], .
         for c in conditions
         if c.relation in ends and isinstance(c.left, Dim) and len(symbols_of(c.left)) > 1
     )
+
+
+def plan_for(symbols: Iterable[Any], conditions: Iterable[Any]) -> None:
+    """Makes the open dimensions of a model, and the sizes to plan for, known to all that follows in the scope."""
+    limits = {s.name: (s.low, INFINITY if s.high is None else s.high, s.multiple) for s in symbols}
+    SYMBOLS.set({name: Dim.symbol(name, *limit) for name, limit in limits.items()})
+    TYPICAL.set({s.name: s.typical for s in symbols})
+    KNOWN.set(known_limits(conditions))
 
 
 def usual(dim: Any) -> int:

@@ -7,17 +7,22 @@ run with ``HALOTILE_RANDOM_IMAGES=1000``.
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import halotile
 import numpy as np
 import onnxruntime
 import pytest
+from halotile.compiler.stream import run
+from halotile.compiler.stream.machine import Stream
+from halotile.errors import BudgetError
 from random_images import random_image_graph
 from streamed_images import streamed
 
 MORE = int(os.environ.get("HALOTILE_RANDOM_IMAGES", "0"))
 STREAMS = range(MORE) if MORE else (0, 7, 24, 33, 46, 61)
 BLOCKS = range(0, MORE, 5) if MORE else (2, 10, 24)
+STRIPS = range(0, MORE, 5) if MORE else (12,)
 PASSES = range(9, MORE, 10) if MORE else (19,)
 
 
@@ -60,6 +65,24 @@ def test_pushes_of_any_size_make_the_whole(seed):
             wanted = whole(x)
             for most in (1, int(random.integers(1, height + 1)), height):
                 same(streamed(model, x, most, random), wanted, f"{height} rows, at most {most} at once")
+
+
+@pytest.mark.parametrize("seed", STRIPS)
+def test_the_narrowest_strips_make_the_whole(seed, monkeypatch):
+    monkeypatch.setattr(run, "Stream", partial(Stream, poison=True))
+    random, g, batch = np.random.default_rng(seed), random_image_graph(seed, local=True), 1 + seed % 2
+    width = (211 + seed % 7) // g.multiple * g.multiple
+    source = g.model("w", batch)
+    asked = {"stream": 8, "exact": True, "shapes": {"x": (batch, 3, by_multiple(g, "h", 1), width)}}
+    with pytest.raises(BudgetError) as refused:
+        halotile.compile(source, memory_budget=1, **asked)
+    with halotile.compile(source, memory_budget=refused.value.least, **asked) as model:
+        assert MORE or len(model.plan.columns.strips) > 1
+        height = (-(-model.plan.least // g.multiple) + int(random.integers(20))) * g.multiple
+        x = drawn(random, batch, 3, height, width)
+        found = model.stream({"x": x})
+        found = found if isinstance(found, dict) else {model.outputs[0].name: found}
+        same(found, reference(source)(x), f"{height} x {width}")
 
 
 @pytest.mark.parametrize("seed", PASSES)

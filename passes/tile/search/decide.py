@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ....errors import HalotileError
+from ....errors import BudgetError
 from ....schedules.words.group import Group, Value
 from ....schedules.words.tile_plan import TilePlan
 from ..plan.form import RECOMPUTE, Form, Untileable
@@ -102,9 +102,10 @@ def _within(sizes: _Sizes, own: Sequence[int], budget: int, optimize: str) -> De
             return sizes.decision(choice, at)
     choice, at = sizes.smallest(able)  # not of what was made better for this budget alone
     smallest, threads = sizes.exact(at, choice), searches[0].model.threads
-    raise HalotileError(
+    raise BudgetError(
         f"the memory budget of {budget} bytes can't be met: the smallest arena that Halotile finds for this model on "
-        f"{threads} thread{'s' if threads > 1 else ''} is {smallest} bytes"
+        f"{threads} thread{'s' if threads > 1 else ''} is {smallest} bytes",
+        smallest,
     )
 
 

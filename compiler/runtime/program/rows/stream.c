@@ -277,6 +277,10 @@ int run_stream(int count, char **words) {
     plan.targets = allocate((plan.output_count + 1) * sizeof *plan.targets);
     signal(SIGPIPE, SIG_IGN); /* a reader that has gone is an error in words */
     read_words(&plan, count, words);
+    if (steps->strips > 1) {
+        fail(EXIT_ERROR, "within its memory budget %s computes an image in %zu strips of columns, as `halotile stream` "
+             "does; build it with a larger budget for rows of the whole width", plan.model->name, steps->strips);
+    }
     settle_places("input", plan.inputs, plan.input_count, plan.sources);
     settle_places("output", plan.outputs, plan.output_count, plan.targets);
     prepare(&plan);

@@ -1,0 +1,273 @@
+"""How a stream keeps within a memory budget: by fewer rows a step, by strips of columns, or by a smaller arena.
+
+What counts is all that a stream takes: states, the rows that come and go, and the arena of a step. Candidates are built
+up to their memory plan, and the first that fits is taken:
+
+1. the whole width, with as many rows a step as fit, but no fewer than weigh little beside what is kept
+2. strips of columns as wide as fit (:mod:`.columns`), where outputs reach a few of the columns
+3. the whole width with fewer rows, strips that compute many columns again, the narrowest strips, and last the whole
+   width with tiles in what is left for the arena
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ...errors import BudgetError, HalotileError
+from ..reach.grid import Grid, Line, lines_of
+from ..reach.words import Reach
+from ..spec import TensorSpec
+from .analysis import ROWS
+from .columns import Columns, Fit, Strip
+
+if TYPE_CHECKING:
+    from ..options import Shapes
+    from ..state import Build, Options
+
+_FEW = 12  # rows from which on what is kept weighs little
+_ALIGNED = 64  # bytes to which each tensor of a stream is rounded up
+_BOOKS = 8192  # bytes of a stream's own records, about
+_VECTOR = 16  # columns that vectors divide
+_TRIES = 4  # widths of strips that are tried
+_LITTLE, _MUCH = 1.1, 1.25  # times the image's columns that strips compute
+
+Run = Callable[["Options"], "Build"]
+
+
+@dataclass(frozen=True)
+class Network:
+    """The whole network: its inputs and outputs, and what these reach, as the manifest has it."""
+
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    reach: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A candidate's rows, and the bytes of its states, of the rows that come and go, and of its arena."""
+
+    rows: int
+    states: int
+    moved: int
+    arena: int
+
+    @property
+    def total(self) -> int:
+        return self.states + self.moved + self.arena
+
+    def about(self, rows: int) -> float:
+        """The total of other rows a step."""
+        return self.states + (self.moved + self.arena) * rows / self.rows
+
+
+def fitted(options: Options, run: Run, network: Callable[[], Network]) -> Fit:
+    """The first candidate within ``options.memory_budget``. ``run`` builds one as far as the options say. Raises
+    HalotileError where none fits."""
+    return _Search(options, run, network).found()
+
+
+class _Search:
+    def __init__(self, options: Options, run: Run, network: Callable[[], Network]) -> None:
+        assert options.memory_budget is not None
+        self.options, self.run, self.network, self.budget = options, run, network, options.memory_budget
+        self.least = math.inf  # bytes that would do
+        self.why = ""  # columns are not cut
+
+    def found(self) -> Fit:
+        asked = (self.options.stream,) if self.options.stream else ROWS
+        most = [rows for rows in asked[1:] if rows >= _FEW]
+        first = self._made(fit := self._wide(asked[0]))
+        if first.total <= self.budget:
+            return self._told(fit, first)
+        if (whole := self._whole([rows for rows in most if first.about(rows) <= 1.1 * self.budget])) is not None:
+            return whole
+        strips = self._in_strips([asked[0], *most], first)
+        if strips is not None and strips.columns is not None and strips.columns.work <= _MUCH:
+            return strips
+        last = asked[-1]
+        fewest = self._whole([rows for rows in asked[1:] if rows < _FEW])
+        return fewest or strips or self._narrowest(last) or self._in_tiles(last)
+
+    def _wide(self, rows: int, arena: int | None = None) -> Fit:
+        return Fit(rows, self.options.shapes, arena=arena)
+
+    def _whole(self, asked: Sequence[int]) -> Fit | None:
+        """The whole width, with the first of these rows that fits."""
+        for rows in asked:
+            if (made := self._made(fit := self._wide(rows))).total <= self.budget:
+                return self._told(fit, made)
+        return None
+
+    def _made(self, fit: Fit) -> _Made:
+        """What a candidate takes: of a library for several levels of processors, where it takes most."""
+        wanted = replace(self.options, fit=fit, stop_after="plan", dump_ir=None, levels=None)
+        levels = [self.options.target, *(self.options.levels or ())]
+        made = [_bytes_of(self.run(replace(wanted, target=t)), len(levels) > 1) for t in levels]
+        return max(made, key=lambda m: m.total)
+
+    def _told(self, fit: Fit, made: _Made) -> Fit:
+        note = f"a stream takes {made.total} of the memory budget's {self.budget} bytes"
+        if fit.columns is not None:
+            count, times = len(fit.columns.strips), fit.columns.work
+            note = f"in {count} strips of columns, which compute {times:.3f} times the image's; {note}"
+        return replace(fit, note=note)
+
+    # ------------------------------------------------------------------ strips
+
+    def _in_strips(self, asked: Sequence[int], first: _Made) -> Fit | None:
+        if (found := self.lines) is None:
+            return None
+        network, line = found
+        best: Fit | None = None
+        for rows in asked:
+            fit = self._strips_of(rows, network, line, 0.97 * self.budget / first.about(rows))
+            if fit is None or fit.columns is None:
+                continue
+            if best is None or best.columns is None or fit.columns.work < best.columns.work:
+                best = fit
+            if fit.columns.work <= _LITTLE:
+                break
+        return best
+
+    def _narrowest(self, rows: int) -> Fit | None:
+        """Strips that compute twice the columns, which nothing smaller follows."""
+        if (found := self.lines) is None or (cut := _strips(*found, 0, least=True)) is None:
+            return None
+        fit = Fit(rows, self._narrower(*found, cut[1]), cut[0])
+        try:
+            made = self._made(fit)
+        except HalotileError as refused:
+            self.why = f", and its columns can't be cut: {refused}"
+            return None
+        self.least = min(self.least, made.total)
+        return self._told(fit, made) if made.total <= self.budget else None
+
+    def _strips_of(self, rows: int, network: Network, line: Line, share: float) -> Fit | None:
+        """The widest strips that fit, from a share of the columns on."""
+        for _ in range(_TRIES):
+            cut = _strips(network, line, share)
+            if cut is None:
+                return None
+            columns, less = cut
+            fit = Fit(rows, self._narrower(network, line, less), columns)
+            try:
+                made = self._made(fit)
+            except HalotileError as refused:
+                self.why = f", and its columns can't be cut: {refused}"
+                return None
+            if made.total <= self.budget:
+                return self._told(fit, made)
+            share *= min(0.9, 0.98 * self.budget / made.total)
+        return None
+
+    @cached_property
+    def lines(self) -> tuple[Network, Line] | None:
+        """The network, and the axis behind the rows that is cut: the longest, where there are more."""
+        network = self.network()
+        reaches = [Reach.of(plain) for plain in network.reach]
+        shapes = {spec.name: spec.shape for spec in network.inputs}
+        lines = []
+        for line in lines_of(reaches) if len(reaches) == len(network.outputs) else ():
+            places = [(shapes[name], axis) for name, axis in line.inputs]
+            high = [axis > rows for shape, axis in places if (rows := _open_axis(shape)) is not None]
+            if high and all(high) and all(isinstance(shape[axis], int) for shape, axis in places):
+                lines.append((places[0][0][places[0][1]], line))
+        if not lines:
+            problems = [cut.problem for reach in reaches for cut in reach.cuts[-1:] if cut.problem]
+            self.why = f", and its columns can't be cut: {problems[0] if problems else 'no axis behind the rows'}"
+            return None
+        return network, max(lines, key=lambda pair: pair[0])[1]
+
+    def _narrower(self, network: Network, line: Line, less: int) -> Shapes:
+        """The shapes that were asked for, with so many steps of the line left out."""
+        shapes, gone = dict(self.options.shapes or {}), set()
+        for spec in network.inputs:
+            for (name, axis), rows in line.inputs.items():
+                if name == spec.name:
+                    own = shapes.get(name, ())
+                    dims = list(own) if len(own) == len(spec.shape) else list(spec.shape)
+                    gone.add(spec.shape[axis])
+                    dims[axis] = spec.shape[axis] - less * rows
+                    shapes[name] = tuple(dims)
+        names = {spec.name for spec in network.inputs}
+        return {k: dims for k, dims in shapes.items() if k in names or len(dims) != 1 or dims[0] not in gone}
+
+    # ------------------------------------------------------------------ tiles
+
+    def _in_tiles(self, rows: int) -> Fit:
+        """The whole width, in what is left for the arena."""
+        made = self._made(self._wide(rows))
+        self.least = min(self.least, made.total)
+        left = self.budget - made.states - made.moved
+        try:
+            tiled = self._made(fit := self._wide(rows, max(left, 1)))
+        except BudgetError as refused:
+            self.least = min(self.least, made.states + made.moved + refused.least)
+        else:
+            self.least = min(self.least, tiled.total)
+            if tiled.total <= self.budget:
+                return self._told(fit, tiled)
+        raise BudgetError(
+            f"the memory budget of {self.budget} bytes can't be met by a stream of this model{self.why}: the least "
+            f"that was found takes {self.least} bytes; raise the budget",
+            int(self.least),
+        )
+
+
+def _open_axis(shape: Sequence[Any]) -> int | None:
+    """The axis of the rows; None of an input that has none."""
+    return next((axis for axis, n in enumerate(shape) if not isinstance(n, int)), None)
+
+
+def _strips(network: Network, line: Line, share: float, least: bool = False) -> tuple[Columns, int] | None:
+    """Strips of about that share of the columns, all alike, and how many steps of the line each leaves out; None where
+    they would compute more than twice the columns. ``least``: strips that do so."""
+    given = {spec.name: spec.shape for spec in network.inputs}
+    made = {spec.name: spec.shape for spec in network.outputs}
+    (name, axis), rows = next(iter(line.inputs.items()))
+    whole = given[name][axis]
+    halo = line.front + line.back
+    room = max(1, halo) if least else int(whole * share) // rows - halo
+    if room < max(1, halo):
+        return None
+    total = max(made[n][a] // r for (n, a), r in line.outputs.items())
+    room = -(-total // -(-total // room))
+    grid = Grid((line,), given, made, (room,), (0,), True)
+    less = grid.spare(0)
+    less -= next((n for n in range(_VECTOR) if (whole - (less - n) * rows) % _VECTOR == 0), 0)
+    if less < 1:
+        return None
+    tiles = list(replace(grid, most=(less,)))
+    axes = {n: a for n, a in (*line.inputs, *line.outputs)}
+    strips = tuple(Strip(*(_spans(part, axes) for part in (t.crops, t.taken, t.placed))) for t in tiles)
+    sizes = {n: (given[n] if n in given else made[n])[a] for n, a in axes.items()}
+    width = whole - less * rows
+    return Columns(axes, sizes, strips, len(strips) * width / whole), less
+
+
+def _spans(part: Mapping[str, tuple[slice, ...]], axes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    return {name: (slices[axes[name]].start, slices[axes[name]].stop) for name, slices in part.items() if name in axes}
+
+
+def _bytes_of(build: Build, twice: bool) -> _Made:
+    """What a stream of a build takes, once its memory is planned; ``twice``: states can't take one memory."""
+    from ..codegen.module import workspace_bytes
+
+    assert build.stream is not None
+    about = {name: s.single and not twice for s in build.stream.states for name in (s.input, s.output)}
+    states, moved = 0, _BOOKS
+    for specs, left in ((build.imported.inputs, False), (build.imported.outputs, True)):
+        for spec in specs:
+            size = -(-spec.nbytes // _ALIGNED) * _ALIGNED
+            if spec.name not in about:
+                moved += size
+            elif not (left and about[spec.name]):
+                states += size
+    threads = build.options.policy.threads
+    arena = build.memory.planned_bytes + threads * workspace_bytes(build.kernels)
+    return _Made(build.stream.rows, states, moved, arena)
