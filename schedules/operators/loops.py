@@ -120,7 +120,7 @@ def runs(columns: Any, most: int) -> list[Run]:
         return [Run(-(-columns // lanes), lanes, lambda block: tirx.min(block * lanes, columns - lanes))]
     whole = columns // most
     rest = Run(columns - whole * most, 1, lambda block: block + whole * most)
-    return [Run(whole, most, lambda block: block * most), rest]
+    return [run for run in (Run(whole, most, lambda block: block * most), rest) if run.blocks != 0]
 
 
 def accumulator(dtype: str) -> str:

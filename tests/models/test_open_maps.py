@@ -137,8 +137,23 @@ def test_all_of_any_length_in_order():
     assert radix_lengths(3) is None
 
 
-def _top_k(g, x, k):
-    return helper.make_node("TopK", [x, g.whole(k)], ["values", "places"])
+def _top_k(g, x, k, axis=-1):
+    return helper.make_node("TopK", [x, g.whole(k)], ["values", "places"], axis=axis)
+
+
+@pytest.mark.parametrize("columns", [16, 32])
+def test_columns_of_which_vectors_leave_none(columns):
+    """No columns are left behind whole vectors at any height: a loop over them divided by their number."""
+    g = Drawing()
+    x = g.input("x", 2, 3, "h", columns)
+    g.output(g("CumSum", x, g.whole_scalar(1)), 4)
+    g.nodes.append(_top_k(g, x, 1, axis=1))
+    g.output("values", 4)
+
+    def wanted(x):
+        return [np.cumsum(x, 1), x.max(1, keepdims=True)]
+
+    _check(g, [{"h": h} for h in (1, 2, 5, 16, 17)], wanted)
 
 
 @pytest.mark.parametrize("repeats", [(1, 1, 3), (1, 2, 2), (2, 1, 5)])
