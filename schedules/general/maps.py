@@ -19,7 +19,7 @@ from .loop_nest import PARALLEL_WORK, Nest
 from .open_middles import emit_spans
 from .passes import emit_passes
 from .pixel_shuffle import NOTE as TRANSPOSED
-from .pixel_shuffle import squares
+from .pixel_shuffle import least_width, squares
 from .row_ranges import MOST, in_ranges, ranges
 
 MOST_BESIDE = 4  # elements along an axis that are computed side by side
@@ -46,8 +46,8 @@ class MapNest(Nest):
         outer, inner = merged.outer, merged.inner
         if not merged.contiguous and emit_passes(self, extents, self._line):
             return
-        if not merged.contiguous and (periods := self._periods(extents)) is not None:
-            self._periodic(*periods)
+        periods = None if merged.contiguous else self._periods(extents)
+        if periods is not None and self._periodic(merged, *periods):
             return
         if outer and not surely(lambda: inner < self.lanes) and not merged.contiguous:
             axis = innermost_axis(extents, len(extents) - 1, self._positions, self.ctx.analyzer.simplify)
@@ -115,7 +115,7 @@ class MapNest(Nest):
 
     def _periods(self, extents: list[Any]) -> tuple[int, int] | None:
         """After how many rows and columns of an image accesses repeat, where they do; see :mod:`.depth_to_space`."""
-        if len(extents) != 4 or not all(isinstance(e, int) for e in extents):
+        if len(extents) != 4 or (is_open(extents) and (self.s.request.box is not None or is_open(extents[1:2]))):
             return None
         marks = [self.ctx.ranged(tirx.Var(f"m{i}", "int32"), e) for i, e in enumerate(extents)]
         positions = self._positions(marks)
@@ -123,14 +123,28 @@ class MapNest(Nest):
         steps = max(rows, 1), columns
         return steps if columns and in_periods(self.ctx, extents, steps) else None
 
-    def _periodic(self, rows: int, columns: int) -> None:
-        self.s.notes.append(f"reads repeat after {rows} rows and {columns} columns")
+    def _periodic(self, merged: Merged, rows: int, columns: int) -> bool:
+        """A map whose accesses repeat after ``rows`` and ``columns``; False where sizes are open and squares would not
+        do. Open rows that are too short for a square are lines as of any map."""
         with from_whole_periods(self.ctx, (rows, columns)):
             given = self.ctx, self.extents(), (rows, columns), lambda at: self._element(self.indices(at, None))
-            in_squares = squares(*given)
+            opened = is_open(self.extents())
+            in_squares = squares(*given) if not opened or self.s.repeats() else None
+            if opened and in_squares is None:
+                return False
+            self.s.notes.append(f"reads repeat after {rows} rows and {columns} columns")
             self.s.notes += [TRANSPOSED] if in_squares else []
             body = in_squares or chunks(*given)
-            self._loops(*body)
+            width, least = self.extents()[3], least_width(self.ctx, (rows, columns))
+            if not opened or surely(lambda: width >= least):
+                self._loops(*body)
+                return True
+            room = to_index(width) >= least
+            with self.k.when(room):
+                self._loops(*body)
+            with self.k.when(tirx.Not(room)):
+                self._loops(merged.outer, lambda loops: self._line(merged, loops))
+        return True
 
     def _line(self, merged: Merged, loops: list[Expr]) -> None:
         vectors, tail = divmod(merged.inner, self.lanes)

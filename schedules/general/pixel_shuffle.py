@@ -24,7 +24,9 @@ from tvm.ir.prim import expr as prim
 from ..emit.register_transpose import Aligned, side_of
 from ..instructions.prefetch import hint
 from ..kernel.context import Context
+from ..words.dims import to_index
 from ..words.group import Value, dtype_bytes
+from ..words.sizes import surely, usual
 from ..words.tvm_types import Buffer, Expr
 
 MOST = 64  # elements of a period, of all channels, which are written out
@@ -34,18 +36,17 @@ Element = Callable[[list[Any]], None]
 
 
 def squares(
-    ctx: Context, extents: Sequence[int], steps: tuple[int, int], element: Element
-) -> tuple[list[int], Callable[[list[Any]], None]] | None:
+    ctx: Context, extents: Sequence[Any], steps: tuple[int, int], element: Element
+) -> tuple[list[Any], Callable[[list[Any]], None]] | None:
     """Extents of the loops over images and periods of rows, and their body, for accesses that repeat after ``steps``
     (rows, columns); None where squares would not do. ``element`` emits the one at four coordinates.
 
     The last square of a row overlaps the one before, and its results are written twice: not where an output may lie in
-    the memory of an input, which has then changed."""
+    the memory of an input, which has then changed. Where the width is open, rows have to be as long as one square."""
     images, channels, height, width = extents
-    group = ctx.request.group
-    side = side_of(ctx.request.target.vector_bits, max(dtype_bytes(v.dtype) for v in (*group.inputs, *group.outputs)))
-    periods, inputs = width // steps[1], sum(v.constant is None for v in group.inputs)
-    if channels * steps[0] * steps[1] > MOST or periods < side or (periods % side and inputs > 1):
+    side, inputs = _side(ctx), sum(v.constant is None for v in ctx.request.group.inputs)
+    periods = width // steps[1]
+    if channels * steps[0] * steps[1] > MOST or surely(lambda: periods < side) or (periods % side != 0 and inputs > 1):
         return None
     emit = _Squares(ctx, channels, steps, side, periods, element)
     if not emit.able(images, height // steps[0]):
@@ -53,16 +54,27 @@ def squares(
     return [images, height // steps[0]], emit.row
 
 
+def least_width(ctx: Context, steps: tuple[int, int]) -> int:
+    """Elements of a row that squares take."""
+    return _side(ctx) * steps[1]
+
+
+def _side(ctx: Context) -> int:
+    group = ctx.request.group
+    return side_of(ctx.request.target.vector_bits, max(dtype_bytes(v.dtype) for v in (*group.inputs, *group.outputs)))
+
+
 class _Squares:
     def __init__(
-        self, ctx: Context, channels: int, steps: tuple[int, int], side: int, periods: int, element: Element
+        self, ctx: Context, channels: int, steps: tuple[int, int], side: int, periods: Any, element: Element
     ) -> None:
         self.ctx, self.k = ctx, ctx.k
         self.channels, self.steps, self.side, self.periods, self.element = channels, steps, side, periods, element
         results = [v for v in ctx.request.group.outputs if _is_far(ctx, v)]
-        self.below = {ctx.buffer(v): steps[0] * ctx.request.layout(v).strides[2] for v in results}  # the next period
+        below = [steps[0] * ctx.request.layout(v).strides[2] for v in results]  # the next period
+        self.below = {ctx.buffer(v): to_index(b) for v, b in zip(results, below)}
 
-    def able(self, images: int, rows: int) -> bool:
+    def able(self, images: Any, rows: Any) -> bool:
         """True if there are squares, and what is written of them lies in turns."""
         extents = images, rows, self.periods - self.side + 1
         marks = [self.ctx.ranged(tirx.Var("m", "int32"), extent) for extent in extents]
@@ -77,9 +89,9 @@ class _Squares:
         count = -(-self.periods // self.side)
         with self.k.loop(count, name="x") as part:
             first = self.ctx.ranged(part, count) * self.side
-            if self.periods % self.side:
+            if self.periods % self.side != 0:
                 last = self.periods - self.side
-                first = self.ctx.ranged(self.k.bind(tirx.min(first, last), "x"), last + 1)
+                first = self.ctx.ranged(self.k.bind(tirx.min(first, to_index(last)), "x"), last + 1)
             self.k.square = Aligned(self.side, self.ctx.analyzer.simplify)
             for c in range(self.channels):
                 for i in range(self.steps[0]):
@@ -148,7 +160,7 @@ def _is_far(ctx: Context, value: Value) -> bool:
     """True if the lines of ``value`` come from memory when they are written, and a core can go on meanwhile."""
     box, target = ctx.request.box, ctx.request.target
     windowed = box is not None and value in box.windowed
-    return not windowed and not target.in_order and value.bytes > target.l2_bytes
+    return not windowed and not target.in_order and usual(value.bytes) > target.l2_bytes
 
 
 def _is(expression: Expr, number: int) -> bool:

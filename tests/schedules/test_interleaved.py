@@ -13,9 +13,11 @@ from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.schedules.general.pixel_shuffle import MOST, NOTE
 from halotile.targets.resolve import resolve
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from .test_periodic import model
+
+SIZES = ((1, 1, 1), (2, 3, 3), (3, 2, 4), (1, 5, 7), (2, 1, 8), (1, 2, 15), (2, 3, 16), (3, 5, 17), (1, 7, 67))
 
 
 def run(made: onnx.ModelProto, feeds: dict[str, np.ndarray], **options: Any) -> tuple[np.ndarray, np.ndarray, bool]:
@@ -57,6 +59,42 @@ def test_shuffles(mode: str, block: int, outputs: int, size: tuple[int, int, int
         found, wanted, fired = run(model(mode, block, outputs, size, after), {"x": x}, threads=2)
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
         assert fired
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+@pytest.mark.parametrize(
+    ("block", "outputs", "dims", "kind"),
+    [
+        (2, 3, (1, 5, "h", "w"), TensorProto.FLOAT),
+        (3, 3, ("n", 16, 5, "w"), TensorProto.FLOAT),
+        (2, 4, (2, 16, "h", 17), TensorProto.FLOAT),  # the width is known
+        (4, 3, ("n", 5, "h", "w"), TensorProto.FLOAT),
+        (5, 2, (1, 16, "h", "w"), TensorProto.INT8),
+    ],
+)
+def test_shuffles_of_open_sizes(mode: str, block: int, outputs: int, dims: tuple[int | str, ...], kind: int) -> None:
+    """Rows that are too short for a square are as of any map."""
+    made = model(mode, block, outputs, (1, int(dims[1]), 1, 1), False)
+    made.graph.node[1].output[0] = "d"
+    made.graph.node.append(helper.make_node("Relu", ["d"], ["r"]))
+    made.graph.node.append(helper.make_node("Cast", ["r"], ["y"], to=kind))
+    del made.graph.input[:], made.graph.output[:]
+    made.graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, dims))
+    made.graph.output.append(helper.make_tensor_value_info("y", kind, [None] * 4))
+    made.graph.initializer[0].CopyFrom(numpy_helper.from_array(
+        np.random.default_rng(block).integers(-2, 3, (outputs * block * block, dims[1], 1, 1)).astype("f4"), "w"
+    ))  # fmt: skip
+    made.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.full(outputs * block * block, 2, "f4"), "b"))
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    wide = Options(resolve("x86_64-linux-gnu+icelake-server"), threads=2, stop_after="plan")
+    assert any(NOTE in kernel.notes for kernel in run_pipeline(made, wide).kernels)
+    library = compile_model(made, threads=2)
+    rng = np.random.default_rng(block)
+    for n, h, w in SIZES:
+        x = rng.integers(-2, 3, [{"n": n, "h": h, "w": w}.get(d, d) for d in dims]).astype("f4")
+        (wanted,) = session.run(None, {"x": x})
+        for threads in (1, 2):
+            assert np.array_equal(library({"x": x}, threads=threads)["y"], wanted), (x.shape, threads)
 
 
 @pytest.mark.parametrize(
