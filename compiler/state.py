@@ -14,6 +14,7 @@ from .cache.place import cache_of_environment
 from .cache.store import Cache
 from .images import Plain
 from .options import Fixed, Shapes
+from .stream.columns import Fit
 
 if TYPE_CHECKING:  # most of these load TVM
     from tvm import IRModule
@@ -31,7 +32,6 @@ if TYPE_CHECKING:  # most of these load TVM
     from .codegen.spec import BuiltLibrary, LibrarySpec
     from .flow.kernel import FlowKernel
     from .frontend.importer import ImportedModel
-    from .stream.columns import Fit
     from .stream.words import StreamPlan
 
 UNMADE: Any = None  # what a stage has yet to make
