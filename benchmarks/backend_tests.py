@@ -16,10 +16,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .case_runner import CRASH, PASS, REFUSED, WRONG, Outcome, add_options, run_parts
 from .node_tests import ENGINES
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LEFT_OUT, DIFFERS = "left out", "differs"
 #: Tests that ask for something else than other engines do, or than float32 can tell.
@@ -44,7 +47,7 @@ class Case:
 
     name: str
     kind: str
-    function: Callable[..., Any]
+    function: Callable[..., object]
     refusals: list[str]
 
 
@@ -56,7 +59,7 @@ def load_cases() -> dict[str, Case]:
     refusals: list[str] = []
 
     class Rep(HalotileBackendRep):
-        def run(self, inputs: Any, **more: Any) -> tuple[Any, ...]:
+        def run(self, inputs: object, **more: object) -> tuple[np.ndarray, ...]:
             try:
                 return super().run(inputs, **more)
             except Refused as error:
@@ -67,11 +70,11 @@ def load_cases() -> dict[str, Case]:
         """The backend, which also writes down what it refuses: the suite passes over that in silence."""
 
         @classmethod
-        def is_compatible(cls, model: Any, device: str = "CPU", **_more: Any) -> bool:
+        def is_compatible(cls, model: object, device: str = "CPU", **_more: object) -> bool:
             return True  # else the suite would not say why it skips a model
 
         @classmethod
-        def prepare(cls, model: Any, device: str = "CPU", **more: Any) -> HalotileBackendRep:
+        def prepare(cls, model: object, device: str = "CPU", **more: object) -> HalotileBackendRep:
             try:
                 return Rep(super().prepare(model, device, **more).session)
             except Refused as error:

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -33,9 +33,12 @@ from .profile import derive
 from .results import BuildResult, EngineResult, ModelResult
 from .summary import summarise, warnings
 
+if TYPE_CHECKING:
+    from ..targets.plain import Json
+
 # What can be switched off to see what it is worth, as options of the pipeline. Tiles chain what is not fused, box by
 # box: what fusion is worth shows without them, beside a build of ours without tiles ("tile").
-ABLATIONS: dict[str, dict[str, Any]] = {
+ABLATIONS: dict[str, Json] = {
     "simplify": {"simplify": False},
     "fuse": {"fuse": False, "tile": "off"},
     "layout": {"layout": False},
@@ -148,7 +151,7 @@ def _measure_model(
         yield result
 
 
-def _variants(ablate: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+def _variants(ablate: Sequence[str]) -> list[tuple[str, Json]]:
     return [
         (OURS.name, {}),
         *(
@@ -162,7 +165,7 @@ def _within(budget: str | Fraction) -> str:
     return f"{OURS.name} (in {budget})"
 
 
-def _with_bytes(path: Path, threads: int, options: dict[str, Any]) -> dict[str, Any]:
+def _with_bytes(path: Path, threads: int, options: Json) -> Json:
     """``options`` with a budget that is a share of the arena without tiles in bytes."""
     from ..compiler.options import checked_budget
     from ..compiler.pipeline import run_pipeline
@@ -175,7 +178,7 @@ def _with_bytes(path: Path, threads: int, options: dict[str, Any]) -> dict[str, 
     return {**options, "memory_budget": checked_budget(budget)} if budget is not None else options
 
 
-def compiled(path: Path, output: Path, threads: int, options: dict[str, Any]) -> BuildResult:
+def compiled(path: Path, output: Path, threads: int, options: Json) -> BuildResult:
     """Builds a library in ``output``, in this process: as ``halotile.compile`` does on an empty cache, with the
     ablations' options."""
     from ..compiler.pipeline import run_pipeline
@@ -308,7 +311,7 @@ def _place(result: ModelResult, before: Peak | None, after: Peak | None) -> None
     result.limit_fraction = limit / ours.times.median
 
 
-def machine() -> dict[str, Any]:
+def machine() -> Json:
     """What was measured on: processor, cores, kernel, and how busy it was before."""
     name = platform.processor() or platform.machine()
     try:

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -25,8 +25,12 @@ from ..compiler.model import Model
 from ..compiler.reach.blocks import Blocks
 from ..compiler.runtime.readings import sizes_of
 
+if TYPE_CHECKING:
+    from ..compiler.options import Shapes
+    from ..targets.plain import Json, JsonView
 
-def measure(model: Model, x: np.ndarray, tiles: list[int], repeats: int, whole: bool = True) -> list[dict[str, Any]]:
+
+def measure(model: Model, x: np.ndarray, tiles: list[int], repeats: int, whole: bool = True) -> list[Json]:
     """A row of figures for the whole image, unless it is too large, and for each size of tiles."""
     (spec,) = model.inputs
     rows = []
@@ -50,7 +54,7 @@ def measure(model: Model, x: np.ndarray, tiles: list[int], repeats: int, whole: 
     return rows
 
 
-def _best(run: Callable[[], Any], repeats: int) -> float:
+def _best(run: Callable[[], object], repeats: int) -> float:
     best = math.inf
     for _ in range(repeats + 1):  # the first one makes the instance
         start = time.perf_counter()
@@ -68,12 +72,19 @@ def _best(run: Callable[[], Any], repeats: int) -> float:
 @shape_options
 @parameters.json_option
 def main(
-    model: str, image: int, tiles: str, repeats: int, tiles_only: bool, shapes: Any, typical: Any, as_json: bool
+    model: str,
+    image: int,
+    tiles: str,
+    repeats: int,
+    tiles_only: bool,
+    shapes: Shapes | None,
+    typical: Mapping[str, int] | None,
+    as_json: bool,
 ) -> None:
     """Measure MODEL, which has one input, an image with open height and width."""
     library = compile_model(Path(model), shapes=shapes, typical=typical)
     (spec,) = library.inputs
-    open_: Mapping[str, Any] = {s.name: s for s in library.symbols}
+    open_: JsonView = {s.name: s for s in library.symbols}
     shape = [d if isinstance(d, int) else 1 if i == 0 else image // open_[d].multiple * open_[d].multiple
              for i, d in enumerate(spec.shape)]  # fmt: skip
     x = np.random.default_rng(0).random(shape, np.float32)

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..compiler.page.peak import Meter
 from ..targets.detect import native
@@ -25,6 +25,9 @@ from ..version import __version__
 from .bench import machine
 from .peers.environment import PEERS
 from .results import ModelResult, as_data
+
+if TYPE_CHECKING:
+    from ..targets.plain import Json, JsonView
 
 FORM = 1  # of the file; another one has another number
 MODELS = ("mobilenet_v2", "resnet18", "shufflenet_v2", "espcn", "bert")  # half a minute each on a slow board
@@ -71,7 +74,7 @@ def said(root: Path = Path("/")) -> dict[str, str]:
     return found
 
 
-def board_facts(meter: Meter) -> dict[str, Any]:
+def board_facts(meter: Meter) -> Json:
     """The machine, before anything is measured that warms it."""
     target = native()
     facts = {name: value for name, value in asdict(target).items() if name not in ("fitted", "notes", "source")}
@@ -85,7 +88,7 @@ def board_facts(meter: Meter) -> dict[str, Any]:
     }
 
 
-def limits(meter: Meter, threads: Iterable[int]) -> dict[str, Any]:
+def limits(meter: Meter, threads: Iterable[int]) -> Json:
     """Multiply-adds and bytes a second, for each number of threads: triads from half of the second level on."""
     found = {}
     for count in threads:
@@ -99,8 +102,8 @@ def limits(meter: Meter, threads: Iterable[int]) -> dict[str, Any]:
 
 
 def report(
-    facts: Mapping[str, Any], measured: Mapping[str, Any], results: list[ModelResult], meter: Meter
-) -> dict[str, Any]:
+    facts: JsonView, measured: JsonView, results: list[ModelResult], meter: Meter
+) -> Json:
     """The file: what was found before, and clock and temperature afterwards."""
     data = as_data(results, dict(facts))
     for model in data["models"]:  # a kernel's figures are those of a build, which anyone can make again

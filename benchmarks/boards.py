@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -39,12 +39,15 @@ from ..targets.resolve import resolve
 from ..targets.target import Target
 from .models import MODELS, ModelEntry
 
+if TYPE_CHECKING:
+    from ..targets.plain import Json
+
 BOARDS = ("raspberry-pi-4", "raspberry-pi-5", "raspberry-pi-3-32", "jetson-orin", "aarch64")
 _LIGHT = tuple(name for name in MODELS if name.startswith("light_"))  # as shipped, with one value in all weights
 NETWORKS = ("mobilenet_v2", "espcn", "bert", *(f"seeded_{n.removeprefix('light_')}" for n in _LIGHT), "resnet50",
             *_LIGHT)  # fmt: skip
 # Sizes at which an emulator is done within a minute and the shape is still the network's own.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Json] = {
     "espcn": {"height": 90, "width": 160},
     "bert": {"tokens": 32, "layers": 2},
 }

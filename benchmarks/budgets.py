@@ -16,7 +16,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import halotile
 
@@ -25,6 +25,11 @@ from ..compiler.state import Build, Options
 from ..errors import HalotileError
 from ..targets.resolve import resolve
 from .models import MODELS
+
+if TYPE_CHECKING:
+    import onnx
+
+    from ..targets.target import Target
 
 BUDGETS = 5
 
@@ -46,7 +51,7 @@ class Outcome:
         return f"{self.name}: off {self.untiled / 1e6:.2f} MB, least {self.smallest / 1e6:.2f}; {points}; {said}"
 
 
-def check(name: str, threads: int = 2, small: bool = False, link: bool = False, **overrides: Any) -> Outcome:
+def check(name: str, threads: int = 2, small: bool = False, link: bool = False, **overrides: object) -> Outcome:
     """One model at BUDGETS budgets."""
     started = time.perf_counter()
     model = MODELS[name].model(small=small, **overrides)
@@ -90,7 +95,7 @@ def _smallest(plan: Any, outcome: Outcome) -> int:
         return int(found[1])
 
 
-def _linked(model: Any, target: Any, threads: int, outcome: Outcome) -> None:
+def _linked(model: onnx.ModelProto, target: Target, threads: int, outcome: Outcome) -> None:
     budget, arena = outcome.met[0]
     with tempfile.TemporaryDirectory(prefix="halotile-budgets-") as folder:
         run_pipeline(model, Options(target, threads=threads, memory_budget=budget), output=Path(folder))

@@ -16,7 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..targets.plain import JsonView
 
 PASS, REFUSED, WRONG, CRASH = "pass", "refused", "WRONG", "CRASH"
 #: The headings of SUPPORT.md, each written by a suite of its own.
@@ -34,7 +37,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-def _serve(connection: Any, suite: str, arguments: tuple[Any, ...]) -> None:
+def _serve(connection: Any, suite: str, arguments: tuple[object, ...]) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     module = importlib.import_module(f".{suite}", __package__)
     cases = module.load_cases()
@@ -46,7 +49,7 @@ def _serve(connection: Any, suite: str, arguments: tuple[Any, ...]) -> None:
 class Worker:
     """A process that runs tests one by one, and is started anew when a test takes too long or brings it down."""
 
-    def __init__(self, suite: str, arguments: tuple[Any, ...]) -> None:
+    def __init__(self, suite: str, arguments: tuple[object, ...]) -> None:
         self.suite, self.arguments = suite, arguments
         self._start()
 
@@ -83,7 +86,7 @@ def run_all(
     operators: Mapping[str, tuple[str, ...]],
     timeout: float,
     progress: Callable[[Outcome], None] = lambda _o: None,
-    arguments: tuple[Any, ...] = (),
+    arguments: tuple[object, ...] = (),
 ) -> list[Outcome]:
     """The outcome of every test named in ``operators``."""
     worker = Worker(suite, arguments)
@@ -119,10 +122,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run_parts(
     suite: str,
-    load_cases: Callable[[], Mapping[str, Any]],
+    load_cases: Callable[[], JsonView],
     table: Callable[[list[Outcome]], str],
     options: argparse.Namespace,
-    arguments: tuple[Any, ...] = (),
+    arguments: tuple[object, ...] = (),
 ) -> int:
     """What ``add_options`` asks for; the exit code is 1 where a test gave a wrong answer or crashed."""
     cases = load_cases()
@@ -147,7 +150,7 @@ def run_parts(
 
 
 def _merge(
-    parts: Iterable[Path], cases: Mapping[str, Any], table: Callable[[list[Outcome]], str], target: Path | None
+    parts: Iterable[Path], cases: JsonView, table: Callable[[list[Outcome]], str], target: Path | None
 ) -> int:
     """The table of parts that ran side by side; they must hold every test once."""
     outcomes = [Outcome(**{**o, "operators": tuple(o["operators"])}) for p in parts for o in json.loads(p.read_text())]

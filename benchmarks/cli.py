@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +19,11 @@ from ..compiler.cli.sizes import size_option, sizes_of
 from ..compiler.cli.verb import OTHERS, verb
 from ..errors import did_you_mean
 from .results import OURS, ModelResult
+
+if TYPE_CHECKING:
+    from ..compiler.options import Shapes
+    from ..targets.plain import Json
+    from .bench import Settings
 
 ORDER = ("onnxruntime", "openvino")
 # Options that one kind of measurement reads, and the others would pass over.
@@ -117,10 +123,10 @@ def _number(ctx: click.Context, parameter: click.Parameter, value: float) -> flo
 @parameters.json_option
 def bench(
     places: tuple[str, ...],
-    shapes: Any,
-    typical: Any,
-    fixed: Any,
-    sizes: Any,
+    shapes: Shapes | None,
+    typical: Mapping[str, int] | None,
+    fixed: Sequence[tuple[str, object]],
+    sizes: Sequence[dict[str, int]],
     on: str | None,
     warmup: int,
     runs: int,
@@ -230,7 +236,7 @@ def _of_board(path: Path | None, models: str | None, threads: str, peers: str) -
     return ",".join(MODELS) if models is None else models, threads, peers
 
 
-def _board_report(settings: Any, path: Path) -> None:
+def _board_report(settings: Settings, path: Path) -> None:
     """Measures, and writes the file after every model, so that a run that is broken off leaves what it had."""
     from ..compiler.page.peak import Meter
     from .bench import measure
@@ -298,7 +304,7 @@ def _check(
         parameters.refuse_given(_BESIDE, "can't go with --pareto, which measures ours alone")
 
 
-def _pareto(settings: Any, path: Path | None, as_json: bool) -> None:
+def _pareto(settings: Settings, path: Path | None, as_json: bool) -> None:
     from .models import MODELS
     from .pareto import curve, render
 
@@ -313,7 +319,7 @@ def _pareto(settings: Any, path: Path | None, as_json: bool) -> None:
     _figures({"curves": found}, path, as_json)
 
 
-def _figures(data: dict[str, Any], path: Path | None, as_json: bool) -> None:
+def _figures(data: Json, path: Path | None, as_json: bool) -> None:
     """Data to the file that was asked for, and to stdout."""
     if path:
         path.write_text(json.dumps(data, indent=1) + "\n")

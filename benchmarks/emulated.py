@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import HalotileError, ModelError, TargetError
 from ..targets.resolve import resolve
@@ -39,6 +39,10 @@ from .emulation.predict import CLOCKS, Work, predict
 from .emulation.qemu import Caches, Emulator
 from .machine_code import tools
 from .models import MODELS, ModelFile
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
 
 LINE = 64
 SHOWN = 12  # functions of a model
@@ -73,7 +77,14 @@ class Row:
     wrong: str = ""  # where its outputs differ from ONNX Runtime's
 
 
-def measure(name: str, model: Any, feeds: Any, target: Target, hertz: float, **options: Any) -> Row:
+def measure(
+    name: str,
+    model: onnx.ModelProto,
+    feeds: Mapping[str, np.ndarray],
+    target: Target,
+    hertz: float,
+    **options: object,
+) -> Row:
     """The row of one model of ours; ``options`` are the build's."""
     nm = tools().mca.replace("llvm-mca", "llvm-nm")
     with tempfile.TemporaryDirectory(prefix="halotile-emulated-") as scratch:
@@ -84,7 +95,15 @@ def measure(name: str, model: Any, feeds: Any, target: Target, hertz: float, **o
     return _told(name, "halotile", target, hertz, counts, program)
 
 
-def measure_peer(engine: str, name: str, model: Any, feeds: Any, target: Target, hertz: float, root: Root) -> Row:
+def measure_peer(
+    engine: str,
+    name: str,
+    model: onnx.ModelProto,
+    feeds: Mapping[str, np.ndarray],
+    target: Target,
+    hertz: float,
+    root: Root,
+) -> Row:
     """The row of one model of a peer's."""
     caches = Caches(target.l1_bytes, target.l2_bytes)
     with tempfile.TemporaryDirectory(prefix="halotile-emulated-") as scratch:

@@ -14,11 +14,11 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,8 +32,13 @@ from ..errors import HalotileError
 from ..targets.resolve import resolve
 from .models import MODELS
 
+if TYPE_CHECKING:
+    import onnx
+
+    from ..targets.plain import JsonView
+
 LIMITS = (1e-3, 3e-3, 1e-2, 3e-2)
-SIZES: Mapping[str, Mapping[str, Any]] = {  # of the models, between those of the tests and the full ones
+SIZES: Mapping[str, JsonView] = {  # of the models, between those of the tests and the full ones
     "resnet18": {"size": 64, "width": 32, "classes": 100},
     "mobilenet_v2": {"size": 96, "width": 0.5, "classes": 100},
     "efficientnet_b0": {"size": 64, "width": 0.5, "classes": 100},
@@ -67,7 +72,7 @@ class Outcome:
 
 def check(
     name: str, samples: int = 24, fresh: int = 16, target: str = "native", timed: bool = False,
-    limits: Sequence[float] = LIMITS, **sizes: Any,
+    limits: Sequence[float] = LIMITS, **sizes: object,
 ) -> list[Outcome]:  # fmt: skip
     """One model at all limits, on one thread."""
     entry = MODELS[name]
@@ -114,7 +119,7 @@ def problems(found: Sequence[Outcome]) -> list[str]:
 
 
 @contextmanager
-def _built(model: Any, options: Options) -> Iterator[Any]:
+def _built(model: onnx.ModelProto, options: Options) -> Iterator[Any]:
     with tempfile.TemporaryDirectory(prefix="halotile-") as folder:
         made = library(model, options, Path(folder) / "library")
         run = opened(Path(folder) / "library" / (made.recorded.library or ""), made.recorded)
@@ -124,7 +129,7 @@ def _built(model: Any, options: Options) -> Iterator[Any]:
             run.close()
 
 
-def _seconds(run: Any, arrays: Mapping[str, np.ndarray], runs: int = 60) -> float:
+def _seconds(run: Callable[..., object], arrays: Mapping[str, np.ndarray], runs: int = 60) -> float:
     times = []
     for _ in range(runs):
         started = time.perf_counter()

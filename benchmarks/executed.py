@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from ..errors import HalotileError, ToolchainError
@@ -53,11 +54,11 @@ def executions(code: Sequence[Instruction], target: Target, pointers: int) -> di
 class _Machine:
     """An emulated core with the code, a stack, and memory for every pointer."""
 
-    def __init__(self, unicorn: Any, target: Target, code: Sequence[Instruction]) -> None:
+    def __init__(self, unicorn: ModuleType, target: Target, code: Sequence[Instruction]) -> None:
         self.arch = "aarch64" if target.is_aarch64 else "x86_64"
         self.unicorn, self.code = unicorn, code
         self.blocks: Counter[tuple[int, int]] = Counter()
-        names: Any = import_module("unicorn.arm64_const" if target.is_aarch64 else "unicorn.x86_const")
+        names: ModuleType = import_module("unicorn.arm64_const" if target.is_aarch64 else "unicorn.x86_const")
         self.link: int | None = None
         if target.is_aarch64:
             self.engine = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
@@ -90,10 +91,10 @@ class _Machine:
             return nothing(self.arch, len(instruction.code))
         return instruction.code
 
-    def _called(self, engine: Any, address: int, size: int, data: Any) -> None:
+    def _called(self, engine: Any, address: int, size: int, data: object) -> None:
         engine.reg_write(self.result, MEMORY)  # memory that was asked for; the C library's results nobody reads
 
-    def _block(self, engine: Any, address: int, size: int, data: Any) -> None:
+    def _block(self, engine: object, address: int, size: int, data: object) -> None:
         self.blocks[address - self.offset, size] += 1
 
     def _missing(self, engine: Any, access: int, address: int, size: int, value: int, data: Any) -> bool:

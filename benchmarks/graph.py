@@ -95,7 +95,7 @@ class Graph:
         """A named initialiser."""
         return self._initialiser(self._unique(".".join([*self._scope, name])), array)
 
-    def const(self, value: Any, dtype: str = "float32") -> str:
+    def const(self, value: object, dtype: str = "float32") -> str:
         """A scalar or small array in the body: a Constant node in TorchScript style, an initialiser in dynamo's."""
         array = np.asarray(value, dtype=dtype)
         if not self.form.torchscript:
@@ -105,7 +105,7 @@ class Graph:
         self._data[result] = tensor
         return result
 
-    def op(self, kind: str, *inputs: str, shape: Sequence[Dim] | None = None, **attributes: Any) -> str:
+    def op(self, kind: str, *inputs: str, shape: Sequence[Dim] | None = None, **attributes: object) -> str:
         """A node with one output. ``shape`` states what inference can't see (a reshape to a computed shape)."""
         return self.ops(kind, *inputs, outputs=1, shape=shape, **attributes)[0]
 

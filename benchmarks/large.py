@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import halotile
 import numpy as np
@@ -72,7 +71,7 @@ def measure(
     factor = whole.shape[2] // size
     worst, compared, scale = 0.0, 0, float(np.abs(whole).max())
     for y, x in places(size, crop):
-        part: Any = np.ascontiguousarray(image[:, :, y : y + crop, x : x + crop])
+        part: np.ndarray = np.ascontiguousarray(image[:, :, y : y + crop, x : x + crop])
         (wanted,) = small({info.name: part}).values()
         given = whole[:, :, y * factor : (y + crop) * factor, x * factor : (x + crop) * factor]
         rows, columns = (_scaled(inner(at, crop, size, reach), factor) for at in (y, x))

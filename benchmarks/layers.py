@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .graph import Dim, Graph
+
+if TYPE_CHECKING:
+    from typing import Any
 
 # E[x^2] / E[f(x)^2] for x ~ N(0, 1): what the weights behind an activation are scaled by, to keep the mean square.
 GAIN = {"none": 1.0, "relu": 2.0, "relu6": 2.0, "silu": 2.8, "gelu": 2.35, "hardswish": 3.2, "sigmoid": 3.4}

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tvm
 from tvm import tirx
@@ -22,6 +21,7 @@ from ..compiler.codegen.module import C_CALL
 from ..compiler.codegen.objects import build_object
 from ..errors import ToolchainError
 from ..schedules.words.group import Kernel
+from ..schedules.words.tvm_types import Stmt
 from ..targets.target import Target
 
 NAME = "kernel"  # of the function
@@ -131,7 +131,7 @@ def object_of(kernel: Kernel, target: Target) -> bytes:
     return build_object(tvm.IRModule({NAME: named}), target)
 
 
-def _serial(statement: Any) -> Any:
+def _serial(statement: Stmt) -> Stmt:
     """A statement whose parallel loops are plain ones."""
     s = statement
     if isinstance(s, tirx.SeqStmt):

@@ -14,12 +14,17 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .case_runner import CRASH, PASS, REFUSED, WRONG, Outcome, add_options, run_parts
 from .open_cases import has_open_dims, opened
+
+if TYPE_CHECKING:
+    import onnx
+
+    from ..targets.plain import Json
 
 NOT_TENSORS = "not tensors"
 FIXED = "fixed"  # no dim of an input can be open
@@ -31,7 +36,7 @@ ENGINES = (
 )
 
 
-def load_cases() -> dict[str, Any]:
+def load_cases() -> Json:
     """All node test cases by name (building them takes a few seconds)."""
     from onnx.backend.test.case.node import collect_testcases
 
@@ -49,7 +54,7 @@ def has_only_tensors(case: Any) -> bool:
     return True
 
 
-def frozen(case: Any, running: int = 1) -> tuple[Any, dict[str, Any], list[Any]]:
+def frozen(case: Any, running: int = 1) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[np.ndarray]]:
     """The model with all inputs but the first ``running`` as initialisers, the inputs left, and what is expected."""
     import onnx
     from onnx import numpy_helper
@@ -60,7 +65,7 @@ def frozen(case: Any, running: int = 1) -> tuple[Any, dict[str, Any], list[Any]]
     graph = model.graph
     names = [i.name for i in graph.input]
     arrays = [i if isinstance(i, np.ndarray) else numpy_helper.to_array(i) for i in map(_tensor, inputs)]
-    given: dict[str, Any] = {}
+    given: dict[str, np.ndarray] = {}
     for position, (name, array) in enumerate(zip(names, arrays)):
         if position < running:
             given[name] = array
@@ -85,7 +90,7 @@ def frozen(case: Any, running: int = 1) -> tuple[Any, dict[str, Any], list[Any]]
     )
 
 
-def _tensor(value: Any) -> Any:
+def _tensor(value: object) -> onnx.TensorProto | np.ndarray:
     import onnx
 
     return value if isinstance(value, onnx.TensorProto) else np.asarray(value)
@@ -135,7 +140,7 @@ def run_case(case: Any, backend: str, running: int = 1, open_dims: bool = False)
     return outcome(PASS)
 
 
-def _given_back(found: dict[str, Any], names: list[str], expected: list[Any]) -> list[Any]:
+def _given_back(found: dict[str, np.ndarray], names: list[str], expected: list[np.ndarray]) -> list[np.ndarray]:
     """The model's own outputs, without the room that follows what is there."""
     from halotile.compiler.verify import there
 
@@ -165,14 +170,14 @@ def compare(result: np.ndarray, wanted: np.ndarray, rtol: float, atol: float) ->
         return f"largest error {np.nanmax(np.abs(a - b)) if a.size else 0:.3g}"
 
 
-def _engine(model: Any, given: dict[str, np.ndarray]) -> list[np.ndarray]:
+def _engine(model: object, given: dict[str, np.ndarray]) -> list[np.ndarray]:
     """What ONNX Runtime answers."""
     from halotile.compiler.verify import Reference
 
     return list(Reference(model)(given, 0).values())
 
 
-def _te(model: Any, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _te(model: object, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     from halotile.compiler.frontend import import_model
     from halotile.schedules.operators.reference import compile_reference
 
@@ -181,14 +186,15 @@ def _te(model: Any, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {o.name: r for o, r in zip(imported.outputs, results)}
 
 
-def _aot(model: Any, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _aot(model: object, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     import halotile
 
     compiled = halotile.compile(model)
     return compiled({spec.name: given[spec.name] for spec in compiled.inputs})
 
 
-BACKENDS: dict[str, Callable[[Any, dict[str, np.ndarray]], dict[str, np.ndarray]]] = {"te": _te, "aot": _aot}
+BACKENDS: dict[str, Callable[[onnx.ModelProto, dict[str, np.ndarray]], dict[str, np.ndarray]]] = {"te": _te,
+"aot": _aot}
 
 
 # ---------------------------------------------------------------------- the table

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import onnx
@@ -30,6 +30,10 @@ from ..compiler.state import Options
 from ..targets.resolve import resolve
 from .open_models import OPEN_MODELS, OpenEntry
 from .summary import geometric_mean
+
+if TYPE_CHECKING:
+    from ..schedules.words.tvm_types import IRModule
+    from ..targets.plain import Json
 
 
 @dataclass
@@ -61,7 +65,7 @@ def measure(entry: OpenEntry, target: str = "native", threads: int = 2, kernels:
     with tempfile.TemporaryDirectory(prefix="halotile-open-") as folder:
         path = Path(folder, f"{entry.name}.onnx")
         onnx.save(entry.model(), path)
-        options: dict[str, Any] = {"threads": threads, "cache": None}
+        options: Json = {"threads": threads, "cache": None}
         library = Path(folder, "open")
         built(path, None, Options(resolve(target), typical=entry.typical, stop_after="plan", **options))  # warms up
         with _objects() as objects:
@@ -88,7 +92,7 @@ def measure(entry: OpenEntry, target: str = "native", threads: int = 2, kernels:
         return figures
 
 
-def built(path: Path, output: Path | None, options: Options) -> tuple[float, dict[str, Any]]:
+def built(path: Path, output: Path | None, options: Options) -> tuple[float, Json]:
     """Seconds of the processor that a build took, and its report."""
     started = _spent()
     report = run_pipeline(path, options, output=output).report
@@ -107,7 +111,7 @@ def _objects() -> Iterator[list[tuple[str, float, int]]]:
     found: list[tuple[str, float, int]] = []
     made = codegen.build_object
 
-    def timed(module: Any, *given: Any) -> bytes:
+    def timed(module: IRModule, *given: Any) -> bytes:
         started = time.thread_time()
         code = made(module, *given)
         found.append((" ".join(v.name_hint for v in module.functions), time.thread_time() - started, len(code)))

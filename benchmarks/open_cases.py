@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import onnx
 
 Dims = dict[tuple[str, int], str]  # (input, axis) -> the symbol that it is
 
 
-def opened(model: Any, arrays: dict[str, np.ndarray]) -> tuple[Any, dict[str, np.ndarray], str]:
+def opened(model: object, arrays: dict[str, np.ndarray]) -> tuple[onnx.ModelProto, dict[str, np.ndarray], str]:
     """The model with the dims of its inputs open, the inputs that it has, and what the import said of symbols of their
     own for all.
 
@@ -30,12 +33,12 @@ def opened(model: Any, arrays: dict[str, np.ndarray]) -> tuple[Any, dict[str, np
     return with_dims(model, given, dims), given, objection
 
 
-def has_open_dims(model: Any) -> bool:
+def has_open_dims(model: onnx.ModelProto) -> bool:
     """True if a dim of an input is a symbol."""
     return any(d.HasField("dim_param") for i in model.graph.input for d in i.type.tensor_type.shape.dim)
 
 
-def with_dims(model: Any, given: dict[str, np.ndarray], dims: Dims) -> Any:
+def with_dims(model: object, given: dict[str, np.ndarray], dims: Dims) -> onnx.ModelProto:
     """The model with these dims of its inputs open, and all others as the arrays have them."""
     import onnx
 
@@ -60,7 +63,7 @@ def _every(given: dict[str, np.ndarray]) -> Dims:
     return {(n, axis): f"{re.sub('[^a-zA-Z0-9]', '_', n)}_{axis}" for n, a in given.items() for axis in range(a.ndim)}
 
 
-def _accepted(model: Any, given: dict[str, np.ndarray]) -> Dims:
+def _accepted(model: object, given: dict[str, np.ndarray]) -> Dims:
     """The dims that the import accepts when they are opened one after the other."""
     found: Dims = {}
     for (name, axis), own in _every(given).items():
@@ -73,7 +76,7 @@ def _accepted(model: Any, given: dict[str, np.ndarray]) -> Dims:
     return found
 
 
-def _objection(model: Any) -> tuple[str, list[str]]:
+def _objection(model: onnx.ModelProto) -> tuple[str, list[str]]:
     """What the import says against a model, and the inputs whose values it asks for."""
     from halotile.compiler.frontend import import_model
     from halotile.errors import HalotileError
@@ -87,8 +90,8 @@ def _objection(model: Any) -> tuple[str, list[str]]:
 
 
 def _with_constants(
-    model: Any, given: dict[str, np.ndarray], names: list[str]
-) -> tuple[Any, dict[str, np.ndarray]]:
+    model: object, given: dict[str, np.ndarray], names: list[str]
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """The model with these inputs as constants, and the inputs left."""
     import onnx
     from onnx import numpy_helper

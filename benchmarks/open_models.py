@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -21,6 +21,9 @@ from .models import MODELS
 from .open_cases import with_dims
 from .open_images import detector_full, segformer_image, text_finder, text_reader, vit_image
 from .open_sequences import RAW, conv1d, gated, sound, speech, step
+
+if TYPE_CHECKING:
+    from ..targets.plain import Json
 
 Sizes = dict[str, int]
 
@@ -175,7 +178,7 @@ def _entries() -> list[OpenEntry]:
     def batch(*sizes: int) -> tuple[Sizes, Sizes, Sizes]:
         return tuple({"n": n} for n in sizes)  # type: ignore[return-value]
 
-    mobile: dict[str, Any] = {"size": 96, "width": 0.5, "classes": 10}
+    mobile: Json = {"size": 96, "width": 0.5, "classes": 10}
     return [
         OpenEntry("encoder", encoder, *text(7, 128, 384), {"attention_mask": (0, 2)}),
         OpenEntry("audio", audio, *samples(2000, 16000, 48000)),

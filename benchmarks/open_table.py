@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 import onnx
@@ -39,6 +39,9 @@ from .peers.process import EngineProcess
 from .results import EngineResult
 from .sizes import FIXED, Point, library_bytes
 from .summary import geometric_mean
+
+if TYPE_CHECKING:
+    from ..targets.plain import JsonView
 
 STEPS = ("agree", "build", "time", "tell")
 Say = Callable[[str], None]
@@ -93,7 +96,7 @@ def times(entry: OpenEntry, folder: Path, threads: int, settings: Settings) -> N
             for name in (OURS.name, *settings.peers):
                 point.first[name] = processes[name].call(feeds)
             processes[FIXED].load(folder / f"fixed {threads} {index}", threads)
-            expected: Mapping[str, Any] | None = None
+            expected: JsonView | None = None
             for name in ("onnxruntime", OURS.name, FIXED, *(p for p in settings.peers if p != "onnxruntime")):
                 if name not in processes:
                     continue
@@ -122,7 +125,7 @@ def _options(entry: OpenEntry, threads: int) -> Options:
     return Options(resolve("native"), typical=entry.typical, threads=threads, cache=None)
 
 
-def _write(path: Path, found: Any) -> None:
+def _write(path: Path, found: object) -> None:
     path.write_text(json.dumps(found, indent=1) + "\n")
 
 

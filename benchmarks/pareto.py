@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import halotile
 import numpy as np
@@ -23,6 +23,9 @@ from halotile.errors import HalotileError
 from halotile.targets.resolve import resolve
 
 from .models import ModelEntry, ModelFile
+
+if TYPE_CHECKING:
+    from ..targets.plain import Json
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Point:
     predicted: float
     measured: float
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Json:
         return asdict(self)
 
 
@@ -60,7 +63,7 @@ def _cycles(build: Build) -> float:
 
 
 def _builds(
-    model: Any, asked: dict[str, Any], threads: int, folder: Path, points: int, say: Callable[[str], None]
+    model: object, asked: Json, threads: int, folder: Path, points: int, say: Callable[[str], None]
 ) -> list[Build]:
     """One build for each of ``points`` budgets between the untiled arena and the smallest; no arena twice."""
     target = resolve("native")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..compiler.page.peak import Peak
 from .results import ModelResult
+
+if TYPE_CHECKING:
+    from ..targets.plain import Json
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Row:
     bound: str
 
 
-def derive(kernel: dict[str, Any], peak: Peak | None) -> dict[str, Any]:
+def derive(kernel: Json, peak: Peak | None) -> Json:
     """``kernel`` with what its time means: flops and bytes a second, and the share of its own roofline."""
     seconds = kernel.get("seconds")
     if not seconds:
@@ -41,9 +44,9 @@ def derive(kernel: dict[str, Any], peak: Peak | None) -> dict[str, Any]:
     return found
 
 
-def rows(kernels: Sequence[dict[str, Any]], peak: Peak | None) -> list[Row]:
+def rows(kernels: Sequence[Json], peak: Peak | None) -> list[Row]:
     """Timed kernels by function, the slowest first."""
-    together: dict[str, list[dict[str, Any]]] = {}
+    together: dict[Any, list[Json]] = {}
     for kernel in kernels:
         if kernel.get("seconds"):
             together.setdefault(kernel.get("function", kernel["name"]), []).append(kernel)
@@ -106,7 +109,7 @@ def _cells(row: Row, total: float) -> list[str]:
     ]
 
 
-def _bound(kernel: dict[str, Any], peak: Peak) -> str:
+def _bound(kernel: Json, peak: Peak) -> str:
     if kernel["flops"] / peak.rate_of(kernel) < kernel["bytes"] / peak.bandwidth(kernel["bytes"]):
         return "bandwidth"
     return "matrix unit" if kernel.get("matrix") and peak.matrix else "FMA"

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import tvm
@@ -39,9 +39,15 @@ from ..compiler.pipeline import run_pipeline
 from ..compiler.state import Build, Options
 from ..errors import HalotileError
 from ..schedules.tiled import TiledKernel
+from ..schedules.words.tvm_types import PrimFunc
 from ..targets.resolve import resolve
 from ..targets.target import Target
 from .models import MODELS
+
+if TYPE_CHECKING:
+    import onnx
+
+    from ..targets.plain import Json, JsonView
 
 # By the name of their table. All compute the same on every machine that compiles for them.
 TARGETS = {
@@ -77,7 +83,7 @@ class Replayed:
     """A model as it is compiled now. ``functions`` and ``names`` (what a kernel computes) are by hash."""
 
     record: ModelRecord
-    functions: Mapping[str, Any]
+    functions: Mapping[str, PrimFunc]
     names: Mapping[str, str]
 
 
@@ -95,7 +101,7 @@ class Difference:
         return f"{self.what}: {self.was or 'nothing'} -> {self.now or 'nothing'} ({verdict})"
 
 
-def replay(model: Any, target: Target, **options: Any) -> Replayed:
+def replay(model: onnx.ModelProto, target: Target, **options: Any) -> Replayed:
     """The record of ``model`` (a ModelProto) for ``target``, from a build that ends before LLVM."""
     build = run_pipeline(model, Options(target, threads=THREADS, stop_after="plan", **options))
     weights = gather_weights(build.kernels, build.places)
@@ -103,7 +109,7 @@ def replay(model: Any, target: Target, **options: Any) -> Replayed:
     for chunk in weights.stream():
         constants.update(chunk)
     kernels: list[str] = []
-    functions: dict[str, Any] = {}
+    functions: Json = {}
     names: dict[str, str] = {}
     for name, function in _functions(build):
         key = hash_of(function)
@@ -114,7 +120,7 @@ def replay(model: Any, target: Target, **options: Any) -> Replayed:
     return Replayed(record, functions, names)
 
 
-def _functions(build: Build) -> Iterator[tuple[str, Any]]:
+def _functions(build: Build) -> Iterator[tuple[str, PrimFunc]]:
     """All functions as they are assembled, with what they compute."""
     kernels = streamed(build.kernels, build.places, build.memory, build.target)
     for kernel in kernels:
@@ -126,19 +132,19 @@ def _functions(build: Build) -> Iterator[tuple[str, Any]]:
         yield "driver of a tile group", kernel.link(tuple(f"part{i}" for i in range(len(kernel.parts))))
 
 
-def hash_of(function: Any) -> str:
+def hash_of(function: PrimFunc) -> str:
     """A hash of a PrimFunc's structure, whatever its variables are called."""
     number = tvm_ffi.structural_hash(function, map_free_vars=True) & (1 << 64) - 1
     return f"{number:016x}"[:DIGITS]
 
 
-def object_of(function: Any, target: Target) -> str:
+def object_of(function: PrimFunc, target: Target) -> str:
     """The hash of the object that LLVM makes of one function."""
     named = function.with_attrs({"global_symbol": "kernel", "calling_conv": C_CALL})
     return hashlib.sha256(build_object(tvm.IRModule({"kernel": named}), target)).hexdigest()[:DIGITS]
 
 
-def objects_of(functions: Mapping[str, Any], target: Target) -> dict[str, str]:
+def objects_of(functions: JsonView, target: Target) -> dict[str, str]:
     """The objects' hashes by those of the functions, compiled side by side where LLVM can do that for the target."""
     with ThreadPoolExecutor(1 if target.llvm_options else None) as pool:
         return dict(zip(functions, pool.map(partial(object_of, target=target), functions.values())))

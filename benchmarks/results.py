@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..compiler.page.peak import Peak
 from .summary import Summary, geometric_mean, paired_ratio
+
+if TYPE_CHECKING:
+    from ..targets.plain import Json
 
 OURS = "halotile"
 
@@ -43,7 +46,7 @@ class BuildResult:
     moved: float
     arena_bytes: int
     weight_bytes: int
-    kernels: list[dict[str, Any]] = field(default_factory=list)
+    kernels: list[Json] = field(default_factory=list)
 
 
 @dataclass
@@ -113,7 +116,7 @@ def peak_of(results: Iterable[ModelResult], threads: int) -> Peak | None:
     return max(peaks, key=lambda p: p.flops, default=None)
 
 
-def as_data(results: list[ModelResult], machine: dict[str, Any]) -> dict[str, Any]:
+def as_data(results: list[ModelResult], machine: Json) -> Json:
     """Everything as plain data for JSON; derived figures are written beside the measured ones."""
     models = []
     for result in results:

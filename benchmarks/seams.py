@@ -20,7 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -30,17 +30,22 @@ from ..compiler.cli.console import columns, emit, emit_json, size
 from ..compiler.model import load
 from .sliding import BLENDS, Windows, slide
 
+if TYPE_CHECKING:
+    import onnx
+
+    from ..targets.plain import Json, JsonView
+
 WAYS = ("sliding windows", "map_blocks", "stream")
 
 
-def measure(source: Any, side: int, windows: Windows, repeats: int, threads: int | None, keep: Path) -> dict[str, Any]:
+def measure(source: object, side: int, windows: Windows, repeats: int, threads: int | None, keep: Path) -> Json:
     """Figures of each way, by name; ``keep`` is a folder where x.npy, whole.npy and the results stay."""
     scale = _built(source, side, windows.side, keep)
     x = picture_like(side)
     np.save(keep / "x.npy", x)
     with load(keep / "open", threads) as model:
         np.save(keep / "whole.npy", model(x))
-    found: dict[str, Any] = {}
+    found: Json = {}
     for way in WAYS:
         with ProcessPoolExecutor(1, get_context("spawn")) as alone:
             found[way] = alone.submit(_run, way, str(keep), windows, repeats, threads, scale).result()
@@ -116,7 +121,7 @@ def _built(source: Any, side: int, window: int, keep: Path) -> int:
 # ---------------------------------------------------------------------- in a process of its own
 
 
-def _run(way: str, folder: str, windows: Windows, repeats: int, threads: int | None, scale: int) -> dict[str, Any]:
+def _run(way: str, folder: str, windows: Windows, repeats: int, threads: int | None, scale: int) -> Json:
     """Seconds and bytes of one way through x.npy."""
     keep = Path(folder)
     made = {"sliding windows": _sliding, "map_blocks": _blocks, "stream": _stream}[way]
@@ -130,13 +135,13 @@ def _run(way: str, folder: str, windows: Windows, repeats: int, threads: int | N
     return {"seconds": min(seconds[1:] or seconds), "memory": memory, **extra}
 
 
-def _sliding(keep: Path, windows: Windows, threads: int | None, scale: int) -> dict[str, Any]:
+def _sliding(keep: Path, windows: Windows, threads: int | None, scale: int) -> Json:
     with load(keep / "window", threads) as model:
         np.save(result_of(keep, "sliding windows"), slide(model, np.load(keep / "x.npy", mmap_mode="r"), windows))
     return {}
 
 
-def _blocks(keep: Path, windows: Windows, threads: int | None, scale: int) -> dict[str, Any]:
+def _blocks(keep: Path, windows: Windows, threads: int | None, scale: int) -> Json:
     from ..compiler.reach.blocks import Blocks
 
     x = np.load(keep / "x.npy", mmap_mode="r")
@@ -150,7 +155,7 @@ def _blocks(keep: Path, windows: Windows, threads: int | None, scale: int) -> di
     return {"work": area / (x.shape[2] * x.shape[3])}
 
 
-def _stream(keep: Path, windows: Windows, threads: int | None, scale: int) -> dict[str, Any]:
+def _stream(keep: Path, windows: Windows, threads: int | None, scale: int) -> Json:
     with load(keep / "stream", threads) as model:
         model.stream(keep / "x.npy", result_of(keep, "stream"))
     return {}
@@ -216,7 +221,7 @@ def png(pixels: np.ndarray) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", head) + part(b"IDAT", zlib.compress(lines, 9)) + part(b"IEND", b"")
 
 
-def table(found: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def table(found: Mapping[str, JsonView]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("", "seconds", "work", "memory", "largest error", "at seams", "elsewhere")]
     for way, r in found.items():
         apart = (f"{r[k]:.1e}" for k in ("largest", "at_seams", "elsewhere"))
@@ -224,7 +229,7 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
     return rows
 
 
-def default_model() -> Any:
+def default_model() -> onnx.ModelProto:
     """A U-Net of two levels and 16 features."""
     from .open_models import images
 

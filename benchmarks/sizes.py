@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 import onnx
@@ -30,6 +30,12 @@ from .check_models import reference, tied
 from .peers.environment import OURS, PEERS, Peer, python_of
 from .peers.process import EngineProcess
 from .summary import geometric_mean
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..compiler.options import Shapes
+    from ..targets.plain import JsonView
 
 FIXED = f"{OURS.name} (fixed)"
 
@@ -54,7 +60,7 @@ class Point:
 
 
 def measure_sizes(
-    path: Path, wanted: Sequence[Mapping[str, int]], options: Mapping[str, Any], settings: Settings,
+    path: Path, wanted: Sequence[Mapping[str, int]], options: JsonView, settings: Settings,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Point]:  # fmt: skip
     """A point for each of the sizes that are ``wanted`` (none: the typical ones) and each number of threads.
@@ -91,7 +97,7 @@ def measure_sizes(
 
 
 def _measure(
-    point: Point, path: Path, library: Path, fixed: Path | None, feeds: dict[str, Any], settings: Settings
+    point: Point, path: Path, library: Path, fixed: Path | None, feeds: dict[str, np.ndarray], settings: Settings
 ) -> None:
     contenders = [Contender(OURS.name, OURS, library), *([Contender(FIXED, OURS, fixed)] if fixed else [])]
     contenders += [Contender(*peer) for peer in _peers(settings, path)]
@@ -107,7 +113,7 @@ def _measure(
 
 
 def _first_calls(
-    engines: Sequence[tuple[str, Peer, Path]], feeds: Sequence[dict[str, Any]], threads: int, settings: Settings
+    engines: Sequence[tuple[str, Peer, Path]], feeds: Sequence[dict[str, np.ndarray]], threads: int, settings: Settings
 ) -> dict[str, list[float]]:
     """Seconds of a call at each size, one after the other, of the engines that can be called so."""
     found: dict[str, list[float]] = {}
@@ -176,7 +182,14 @@ def _number(value: float | None) -> str:
 @click.option("--seconds", "-s", default=4.0, show_default=True, help="For each point, all engines together.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here.")
 def main(
-    model: Path, shapes: Any, typical: Any, sizes: Any, threads: str, peers: str, seconds: float, json_path: Path | None
+    model: Path,
+    shapes: Shapes | None,
+    typical: Mapping[str, int] | None,
+    sizes: Sequence[Mapping[str, int]],
+    threads: str,
+    peers: str,
+    seconds: float,
+    json_path: Path | None,
 ) -> None:
     """Measure one library of MODEL for all sizes at each --size; tables go to stdout."""
     counts = tuple(int(part) for part in threads.split(","))

@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -54,7 +53,7 @@ class Windows:
         return covered > 1
 
 
-def slide(run: Callable[[np.ndarray], np.ndarray], x: Any, windows: Windows) -> np.ndarray:
+def slide(run: Callable[[np.ndarray], np.ndarray], x: np.ndarray, windows: Windows) -> np.ndarray:
     """The blended result for an image ``x`` (1, C, H, W), an array or memmap, of which ``run`` computes one window.
 
     The sums and the weights are held in memory for all of the output, as there."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -26,7 +26,10 @@ from ..targets.detect import native
 from .models import MODELS
 from .open_cases import with_dims
 
-NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
+if TYPE_CHECKING:
+    from ..targets.plain import Json
+
+NETWORKS: dict[str, tuple[str, Json]] = {
     "espcn": ("espcn", {"factor": 2}),
     "unet": ("unet", {"base": 16, "levels": 2}),
     "edsr": ("edsr", {"blocks": 4, "features": 32, "upsampler": "conv"}),
@@ -51,7 +54,7 @@ class Figures:
 def measure(name: str, width: int, rows: int, threads: Sequence[int], rounds: int = 5) -> list[Figures]:
     """The figures of one network, for each number of threads."""
     model, options = NETWORKS[name]
-    sized: dict[str, Any] = {"size": 128} if model == "unet" else {"height": 128, "width": 128}
+    sized: Json = {"size": 128} if model == "unet" else {"height": 128, "width": 128}
     fixed = MODELS[model].model(**sized, **options)
     (port,) = fixed.graph.input
     given = {port.name: np.broadcast_to(np.float32(0), (1, 3, 128, 128))}

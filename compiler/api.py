@@ -6,15 +6,17 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import HalotileError
 from ..targets.target import Target
 from .guard import carried, guarded
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
 
+    from ..targets.plain import Json, JsonView
     from .images import Image, Output
     from .model import Model
     from .options import FloatMode, Objective, Precision, Stage, Tiling, Weights
@@ -33,18 +35,18 @@ def compile(
     *,
     levels: str | Sequence[str] | None = None,
     typical: Mapping[str, int] | None = None,
-    fixed: Mapping[str, Any] | None = None,
-    inputs: Mapping[str, Image | Mapping[str, Any]] | None = None,
-    outputs: Mapping[str, Output | Mapping[str, Any]] | None = None,
+    fixed: Mapping[str, int | np.ndarray] | None = None,
+    inputs: Mapping[str, Image | JsonView] | None = None,
+    outputs: Mapping[str, Output | JsonView] | None = None,
     images: str | os.PathLike[str] | None = None,
     name: str | None = None,
     float_mode: FloatMode = "strict",
-    tile: Tiling | Mapping[str, Any] | None = None,
+    tile: Tiling | JsonView | None = None,
     memory_budget: int | str | None = None,
     optimize: Objective = "speed",
     weights: Weights = "float32",
     precision: Precision = "float32",
-    calibrate: Any = None,
+    calibrate: object = None,
     error: float | None = None,
     stream: bool | int = False,
     flush_denormals: bool = False,
@@ -191,14 +193,14 @@ def tune(
     exact: bool = False,
     *,
     typical: Mapping[str, int] | None = None,
-    fixed: Mapping[str, Any] | None = None,
-    inputs: Mapping[str, Image | Mapping[str, Any]] | None = None,
-    outputs: Mapping[str, Output | Mapping[str, Any]] | None = None,
+    fixed: Mapping[str, object] | None = None,
+    inputs: Mapping[str, Image | JsonView] | None = None,
+    outputs: Mapping[str, Output | JsonView] | None = None,
     images: str | os.PathLike[str] | None = None,
     seconds: float = 10.0,
     candidates: int | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """Measures the candidates of every kernel of a model on this machine and enters what wins into ``database``.
 
     The database is a JSON file, made if need be, that holds any number of models and machines; pass it on as
@@ -247,11 +249,11 @@ def report(
     exact: bool = False,
     *,
     typical: Mapping[str, int] | None = None,
-    fixed: Mapping[str, Any] | None = None,
-    inputs: Mapping[str, Image | Mapping[str, Any]] | None = None,
-    outputs: Mapping[str, Output | Mapping[str, Any]] | None = None,
+    fixed: Mapping[str, object] | None = None,
+    inputs: Mapping[str, Image | JsonView] | None = None,
+    outputs: Mapping[str, Output | JsonView] | None = None,
     images: str | os.PathLike[str] | None = None,
-    tile: Tiling | Mapping[str, Any] | None = None,
+    tile: Tiling | JsonView | None = None,
     memory_budget: int | str | None = None,
     optimize: Objective = "speed",
     weights: Weights = "float32",
@@ -259,7 +261,7 @@ def report(
     seconds: float = 1.0,
     cache: bool | str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """Compiles a model and writes one HTML page about it: kernels and their times, the arena, tiles, agreement with
     ONNX Runtime.
 
@@ -330,16 +332,16 @@ def inspect(
     target: str | Target = "native",
     float_mode: FloatMode = "strict",
     check: bool = False,
-    tile: Tiling | Mapping[str, Any] | None = None,
+    tile: Tiling | JsonView | None = None,
     memory_budget: int | str | None = None,
     optimize: Objective = "speed",
     threads: int | None = None,
-    fixed: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, object] | None = None,
     typical: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Image | Mapping[str, Any]] | None = None,
-    outputs: Mapping[str, Output | Mapping[str, Any]] | None = None,
+    inputs: Mapping[str, Image | JsonView] | None = None,
+    outputs: Mapping[str, Output | JsonView] | None = None,
     images: str | os.PathLike[str] | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """What is in a model, as plain data, without compiling it.
 
     Without ``stage``: operators and how many of each, which of them Halotile covers, multiply-adds, weights, inputs and

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import OutputError
 
 if TYPE_CHECKING:
+    from ..schedules.words.tvm_types import Binding, Expr, IRModule, PrimFunc
     from .state import Build
 
 
@@ -46,7 +47,7 @@ def _text(build: Build, stage: str) -> str:
     return json.dumps(build.report, indent=1, default=str)
 
 
-def _printable(module: Any) -> Any:
+def _printable(module: IRModule) -> IRModule:
     """The module with the bodies of its loops and branches as functions of their own, which their calls name."""
     import tvm
     from tvm import relax
@@ -54,19 +55,19 @@ def _printable(module: Any) -> Any:
     from ..schedules.operators.registry import attributes
     from ..schedules.words.group import CONTROL
 
-    functions: dict[str, Any] = {}
+    functions: dict[str, PrimFunc] = {}
 
-    def without(function: Any) -> Any:
+    def without(function: PrimFunc) -> PrimFunc:
         blocks = [type(b)([bound(binding) for binding in b.bindings]) for b in function.body.blocks]
         body = relax.SeqExpr(blocks, function.body.body)
         relax.expr._update_type(body, function.body.ty)
         return relax.Function(list(function.params), body, function.ret_ty, True, function.attrs)
 
-    def bound(binding: Any) -> Any:
+    def bound(binding: Binding) -> Binding:
         call = binding.value
         if not isinstance(call, tvm.ir.Call) or call.op.name not in CONTROL:
             return binding
-        given: dict[str, Any] = {}
+        given: dict[str, Expr] = {}
         for name, value in attributes(call).items():
             if isinstance(value, relax.Function):
                 given[name] = f"body{len(functions)}"

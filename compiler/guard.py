@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ..errors import HalotileError, InternalError, OutputError, did_you_mean
 from .needs import missing
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a write says, which has no file's name
 
 
@@ -24,7 +24,7 @@ def guarded(function: Function) -> Function:
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         _check_words(function.__qualname__, signature, kwargs)
         given = signature.bind(*args, **kwargs)  # a wrong call is a TypeError, as of any function
         try:
@@ -50,12 +50,12 @@ def _check_words(name: str, signature: inspect.Signature, given: Iterable[str]) 
             raise TypeError(f"{name}() got an unexpected keyword argument {word!r}{did_you_mean(word, known)}")
 
 
-def carried(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+def carried(function: Callable[..., object] | None) -> Callable[..., Any] | None:
     """A function of the caller's, whose errors go through :func:`guarded` as they are."""
     if function is None or not callable(function):
         return function
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         try:
             return function(*args)
         except Exception as error:

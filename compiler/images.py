@@ -16,10 +16,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..errors import HalotileError, did_you_mean
+from ..targets.plain import JsonView
 from .extents import Extent
+
+if TYPE_CHECKING:
+    from ..targets.plain import Json
 
 Colour = Literal["RGB", "BGR", "grey", "RGBA", "BGRA", "NV12", "NV12_TWO_PLANES", "NV21", "YUYV"]
 ModelColour = Literal["RGB", "BGR", "grey"]
@@ -30,7 +34,7 @@ FrameType = Literal["uint8", "uint16", "float32"]
 Matrix = Literal["BT.601", "BT.709"]
 Range = Literal["limited", "full"]
 ResultType = Literal["uint8", "int8", "int32", "int64", "float32"]
-Plain = Mapping[str, Mapping[str, Any]]  # of an input or output: field -> value, as JSON has it
+Plain = Mapping[str, JsonView]  # of an input or output: field -> value, as JSON has it
 
 MOST_SIDE = 1 << 15
 CHANNELS = {"RGB": 3, "BGR": 3, "grey": 1, "RGBA": 4, "BGRA": 4}
@@ -159,7 +163,7 @@ _IMAGE_WORDS: dict[str, tuple[str, ...]] = {
 _OPTIONAL = ("resize", "model_colour", "model_layout", "filter")
 
 
-def checked_images(given: Any, kind: type[Image] | type[Output], argument: str) -> Plain | None:
+def checked_images(given: object, kind: type[Image] | type[Output], argument: str) -> Plain | None:
     """Name -> the fields that are not the default's, of a dict of Image or Output, or of plain data that says the same;
     None when nothing is asked for."""
     if given is None:
@@ -170,7 +174,7 @@ def checked_images(given: Any, kind: type[Image] | type[Output], argument: str) 
     return {str(name): plain(made(value, kind, str(name))) for name, value in given.items()} or None
 
 
-def both(inputs: Any, outputs: Any, file: Path | None) -> tuple[Plain | None, Plain | None]:
+def both(inputs: object, outputs: object, file: Path | None) -> tuple[Plain | None, Plain | None]:
     """All that is asked for of inputs and of outputs, by a file and beside it; what is said twice is an error."""
     told = checked_images(inputs, Image, "inputs"), checked_images(outputs, Output, "outputs")
     found = []
@@ -199,7 +203,7 @@ def made(value: Any, kind: Any, name: str) -> Any:
         raise HalotileError(f"{name!r}: {error}") from None
 
 
-def plain(value: Image | Output) -> dict[str, Any]:
+def plain(value: Image | Output) -> Json:
     """The fields that differ from the default's, as JSON has them."""
     found = {f.name: (getattr(value, f.name), f.default) for f in fields(value)}
     return {n: list(v) if isinstance(v, tuple) else v for n, (v, default) in found.items() if v != default}
@@ -227,12 +231,12 @@ def read_toml(path: Path) -> tuple[Plain | None, Plain | None]:
         raise HalotileError(f"{path}: {error}") from None
 
 
-def from_text(text: str, kind: type[Image] | type[Output]) -> tuple[str, dict[str, Any]]:
+def from_text(text: str, kind: type[Image] | type[Output]) -> tuple[str, Json]:
     """``x=NV12,size=720x1280,scale=255`` -> ("x", its fields); words that only one field has need no name."""
     name, equals, rest = text.partition("=")
     if not equals or not name:
         raise HalotileError(f"{text!r} is not of the form NAME=KEY=VALUE,...")
-    found: dict[str, Any] = {}
+    found: Json = {}
     for part in filter(None, (p.strip() for p in rest.split(","))):
         key, has_value, value = part.partition("=")
         key, read = (key, _read(key, value)) if has_value else _bare(part, kind, name)
@@ -242,7 +246,7 @@ def from_text(text: str, kind: type[Image] | type[Output]) -> tuple[str, dict[st
     return name, plain(made(found, kind, name))
 
 
-def _bare(word: str, kind: type[Image] | type[Output], name: str) -> tuple[str, Any]:
+def _bare(word: str, kind: type[Image] | type[Output], name: str) -> tuple[str, object]:
     if kind is Output and word in ("softmax", "argmax"):
         return word, True
     words: Mapping[str, Sequence[str]] = (
@@ -268,14 +272,14 @@ def _read(key: str, value: str) -> Any:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def _word(value: Any, name: str, known: Sequence[str], optional: bool) -> None:
+def _word(value: Image | Output, name: str, known: Sequence[str], optional: bool) -> None:
     found = getattr(value, name)
     if not (found in known or (optional and found is None)):
         near = did_you_mean(str(found), known)
         raise HalotileError(f"{type(value).__name__}: {name}={found!r}: give one of {', '.join(known)}{near}")
 
 
-def _size(size: Any) -> tuple[Length, Length] | None:
+def _size(size: tuple[int | str, int | str] | None) -> tuple[Length, Length] | None:
     if size is None:
         return None
     with contextlib.suppress(TypeError, ValueError):
@@ -287,7 +291,7 @@ def _size(size: Any) -> tuple[Length, Length] | None:
     )
 
 
-def _length(length: Any) -> Length:
+def _length(length: int | str) -> Length:
     """A number of pixels, or what is said of an open one."""
     if isinstance(length, str):
         if Extent.parse(length).name is None:
@@ -309,7 +313,7 @@ def _number(value: Any, name: str) -> float:
     return found
 
 
-def _numbers(value: Any, name: str) -> float | tuple[float, ...]:
+def _numbers(value: object, name: str) -> float | tuple[float, ...]:
     if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
         return tuple(_number(v, name) for v in value)
     return _number(value, name)

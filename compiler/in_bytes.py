@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..errors import TargetError
 from .state import Build
 
+if TYPE_CHECKING:
+    import onnx
 
-def in_bytes(build: Build) -> Any:
+
+def in_bytes(build: Build) -> onnx.ModelProto:
     """The model with the layers of the options' plan in bytes, under its own name; the model itself for a target that
     has no products of bytes, whose options then have no such plan."""
     from ..schedules.instructions.int8_dot import data_dtype

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
@@ -23,6 +23,10 @@ from .frontend.shapes import declared_shape, run_time_inputs
 from .given import ModelGiven
 from .options import Fixed, Shapes
 from .spec import TensorSpec
+
+if TYPE_CHECKING:
+    from ..targets.plain import Json, JsonView
+    from .frontend.importer import ImportedModel
 
 _WEIGHT_LIMIT = (
     1024  # constants above this many bytes can't be shapes, so shape inference does without their values
@@ -43,7 +47,7 @@ def inspect_file(
     shapes: Shapes | None = None,
     fixed: Mapping[str, Fixed] | None = None,
     typical: Mapping[str, int] | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """Inputs, outputs, operators with their counts, coverage, multiply-adds and weights of the file as it is.
 
     Nodes and weights of branches, loops' bodies and functions count as well, once each (``nodes_inside``).
@@ -85,8 +89,8 @@ def inspect_stage(
     shapes: Shapes | None,
     target: str | Target,
     check: bool = False,
-    more: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+    more: JsonView | None = None,
+) -> Json:
     """The pipeline run up to ``stage``: operators before and after, each operator left, and every pass's notes.
 
     ``more``: further options of the pipeline."""
@@ -122,7 +126,7 @@ def inspect_stage(
     }
 
 
-def count_macs(model: onnx.ModelProto, inputs: Mapping[str, list[Any] | None]) -> tuple[int, list[str]]:
+def count_macs(model: onnx.ModelProto, inputs: Mapping[str, list[int] | None]) -> tuple[int, list[str]]:
     """Multiply-adds of convolutions and matrix products, and the nodes whose shapes stay open; it is open too how often
     those inside of branches, bodies and functions run."""
     shapes = _inferred_shapes(model, inputs)
@@ -208,7 +212,7 @@ def _inferred(skeleton: onnx.ModelProto) -> onnx.ModelProto:
 
 def _imported(
     model: ModelGiven, shapes: Shapes | None, fixed: Mapping[str, Fixed] | None, typical: Mapping[str, int] | None
-) -> Any:
+) -> ImportedModel | None:
     """The model as it is imported with open dimensions; None where that can't be done."""
     from .frontend import import_model
 
@@ -223,8 +227,8 @@ def _imported(
 
 
 def _coverage(
-    model: Any, source: Source, shapes: Shapes | None, fixed: Mapping[str, Fixed] | None, found: Any
-) -> dict[str, Any]:
+    model: Any, source: Source, shapes: Shapes | None, fixed: Mapping[str, Fixed] | None, found: ImportedModel | None
+) -> Json:
     from .frontend import import_model
 
     try:
@@ -256,7 +260,7 @@ def unsupported_operators(model: onnx.ModelProto) -> list[str]:
     return [f"{operator}: {reason}" for operator, reason in reasons.items() if reason]
 
 
-def _described(name: str, info: onnx.ValueInfoProto, imported: Any) -> dict[str, Any]:
+def _described(name: str, info: onnx.ValueInfoProto, imported: ImportedModel | None) -> Json:
     """An input or output as it is imported, or as the model declares it."""
     for spec in (*imported.inputs, *imported.dropped, *imported.outputs) if imported is not None else ():
         if spec.name == name:
@@ -264,7 +268,7 @@ def _described(name: str, info: onnx.ValueInfoProto, imported: Any) -> dict[str,
     return {"name": name, "dtype": dtype_name(info.type.tensor_type.elem_type), "shape": declared_shape(info)}
 
 
-def _tensor(spec: TensorSpec) -> dict[str, Any]:
+def _tensor(spec: TensorSpec) -> Json:
     shape = [d if isinstance(d, int) else str(d) for d in spec.shape]
     return {"name": spec.name, "dtype": spec.dtype, "shape": shape}
 

@@ -12,6 +12,8 @@ from ..errors import InternalError
 from .state import REWRITES
 
 if TYPE_CHECKING:
+    from ..passes.memory.plan import Buffer
+    from ..schedules.words.tvm_types import IRModule
     from .state import Build
 
 
@@ -33,7 +35,7 @@ def _problems(build: Build, stage: str) -> Iterator[str]:
         yield from collisions(build.memory.buffers)
 
 
-def _malformed(module: Any) -> Iterator[str]:
+def _malformed(module: IRModule) -> Iterator[str]:
     from tvm import relax
 
     try:
@@ -57,7 +59,7 @@ def _of_plan(build: Build, plan: Any) -> list[str]:
     return [str(problem) for problem in checked.problems]
 
 
-def collisions(buffers: Any) -> Iterator[str]:
+def collisions(buffers: tuple[Buffer, ...]) -> Iterator[str]:
     """Two buffers of the arena that are in use at one time and share bytes."""
     placed = sorted(buffers, key=lambda b: b.first)
     for i, one in enumerate(placed):

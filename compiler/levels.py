@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import HalotileError, TargetError
 from ..targets.target import Target
 
 if TYPE_CHECKING:
+    from ..targets.plain import Json
     from .codegen.spec import LibrarySpec
     from .state import Build
 
@@ -69,7 +70,7 @@ def _library(build: Build) -> LibrarySpec:
     return build.library
 
 
-def check_levels(target: Target, levels: Sequence[Target] | None, timers: bool = False, tuning: Any = None) -> None:
+def check_levels(target: Target, levels: Sequence[Target] | None, timers: bool = False, tuning: object = None) -> None:
     """Raises TargetError unless ``levels`` go from ``target`` upwards on one architecture; HalotileError for what a
     library with levels can't have."""
     from ..targets.llvm import architecture, features
@@ -109,7 +110,7 @@ def _check_same(build: Build, made: Build) -> None:
             )
 
 
-def _told(made: Build, threads: int) -> dict[str, Any]:
+def _told(made: Build, threads: int) -> Json:
     """What the report has of a level; ``weight_bytes`` are those in the file that levels above it have not,
     ``made_bytes`` those that it makes of what is in the file when it is used."""
     assert made.weights is not None and made.beneath is not None

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import IRModule, relax
 
+from ..schedules.words.tvm_types import Expr, Type
 
-def operators(module: IRModule, composites: bool = False) -> list[dict[str, Any]]:
+if TYPE_CHECKING:
+    from ..targets.plain import Json
+
+
+def operators(module: IRModule, composites: bool = False) -> list[Json]:
     """One entry for each operator call of ``main``, in order; tuples and their fields are no operators.
 
     With ``composites``, what Relax has no single operator for (a convolution with its bias, an attention) is one entry
@@ -30,7 +35,7 @@ def operators(module: IRModule, composites: bool = False) -> list[dict[str, Any]
     return _joined(module, listed) if composites else listed
 
 
-def _joined(module: IRModule, listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _joined(module: IRModule, listed: list[Json]) -> list[Json]:
     """The list with one entry, in the place of the last member, for each composite."""
     from ..passes.simplify.composites import composites
     from ..passes.simplify.convert import Unreadable, read
@@ -40,7 +45,7 @@ def _joined(module: IRModule, listed: list[dict[str, Any]]) -> list[dict[str, An
     except Unreadable:
         return listed
     by_name = {entry["name"]: entry for entry in listed}
-    ends: dict[str, Any] = {}
+    ends: Json = {}
     inner: set[str] = set()
     for each in found:
         members = [m.name for m in each.members]
@@ -72,21 +77,21 @@ def operator_name(call: relax.Call) -> str:
     return str(getattr(call.op, "name", None) or getattr(call.op, "name_hint", call.op))
 
 
-def _type(expr: Any) -> Any:
+def _type(expr: Expr) -> Type:
     type_ = expr.ty
     if isinstance(type_, relax.TupleType):
         return [_render(field) for field in type_.fields]
     return _render(type_)
 
 
-def _render(type_: Any) -> str:
+def _render(type_: Type) -> str:
     if isinstance(type_, relax.TensorType):
         shape = ", ".join(str(_plain(d)) for d in type_.shape) if type_.shape is not None else "?"
         return f"{getattr(type_.dtype, 'dtype', type_.dtype)}[{shape}]"
     return str(type_)
 
 
-def _attributes(call: relax.Call) -> dict[str, Any]:
+def _attributes(call: relax.Call) -> Json:
     """Attributes by name: of a dictionary as it is, of an operator's own attribute type through its field list."""
     attrs = call.attrs
     if attrs is None:
@@ -97,7 +102,7 @@ def _attributes(call: relax.Call) -> dict[str, Any]:
     return {f.name: _plain(getattr(attrs, f.name)) for f in (info.fields if info else ())}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     if isinstance(value, (bool, int, float, str)) or value is None:
         return value
     if hasattr(value, "value") and not isinstance(value, (list, tuple)):

@@ -32,6 +32,8 @@ from .stream.of_model import plan_in, specs_in, verify_stream
 from .verify import ATOL, Verification
 
 if TYPE_CHECKING:
+    from ..targets.plain import Json, JsonView
+    from .given import ArraysGiven
     from .reach.words import Reach
     from .runtime.recorded import Recorded
     from .stream.machine import Stream
@@ -65,8 +67,8 @@ class Model:
         *,
         private: PrivateFolder | None = None,
         target: Target | None = None,
-        report: Mapping[str, Any] | None = None,
-        source: Any = None,
+        report: JsonView | None = None,
+        source: object = None,
     ) -> None:
         """``loaded`` None: this machine can't run it. ``recorded`` None: a library without its manifest. ``private``:
         the folder goes with the object. ``source``: the ONNX model, where it is known."""
@@ -81,7 +83,7 @@ class Model:
         if self.plan is not None:
             self.inputs, self.outputs = specs_in(self.plan, self.inputs), specs_in(self.plan, self.outputs)
         self._target = target
-        self.report: dict[str, Any] = dict(self.manifest.get("report") or {}) if report is None else dict(report)
+        self.report: Json = dict(self.manifest.get("report") or {}) if report is None else dict(report)
 
     @property
     def path(self) -> Path:
@@ -89,7 +91,7 @@ class Model:
         return self._library if self._loaded is None else self._loaded.path
 
     @property
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Json:
         """The manifest as plain data; empty when it is not beside the library."""
         return {} if self.recorded is None else dict(self.recorded.everything)
 
@@ -124,11 +126,11 @@ class Model:
 
     def __call__(
         self,
-        inputs: Mapping[str, Any] | Any,
+        inputs: Mapping[str, np.ndarray] | ArraysGiven,
         threads: int | None = None,
         *,
-        out: Mapping[str, Any] | Any = None,
-    ) -> Any:
+        out: Mapping[str, ArraysGiven] | ArraysGiven = None,
+    ) -> ArraysGiven:
         """Runs the model: arrays by ONNX name in, fresh arrays by ONNX name out.
 
         Arrays are numpy's, or anything that numpy or DLPack can look into, which costs no copy. A model with one input
@@ -142,7 +144,7 @@ class Model:
         if out is None and isinstance(inputs, Mapping):
             return loaded(inputs, threads)
         bare = len(self.inputs) == 1 and not isinstance(inputs, Mapping) and is_array(inputs)
-        arrays: Any = {self.inputs[0].name: inputs} if bare else inputs
+        arrays: ArraysGiven = {self.inputs[0].name: inputs} if bare else inputs
         if out is None:
             results = loaded(arrays, threads)
             return results[self.outputs[0].name] if bare and len(self.outputs) == 1 else results
@@ -152,7 +154,7 @@ class Model:
         self._run_into(loaded, arrays, given, threads)
         return out
 
-    def _run_into(self, loaded: LoadedModel, inputs: Any, outputs: Any, threads: int | None) -> None:
+    def _run_into(self, loaded: LoadedModel, inputs: object, outputs: object, threads: int | None) -> None:
         """Runs once, with results in ``outputs``."""
         if not isinstance(outputs, Mapping):
             raise RunError(f"out must be a dict of names to arrays, got {type(outputs).__name__}")
@@ -163,7 +165,7 @@ class Model:
         self.bind({**inputs, **ready}, outputs, threads)()
 
     def bind(
-        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], threads: int | None = None
+        self, inputs: Mapping[str, object], outputs: Mapping[str, object], threads: int | None = None
     ) -> Callable[[], None]:
         """A function that runs the model on these arrays, in place: each call reads ``inputs`` and fills ``outputs``.
 
@@ -175,7 +177,7 @@ class Model:
         return self._runs.bind(_seen("input", inputs), _seen("output", outputs), threads)
 
     @guarded
-    def open(self, threads: int | None = None, **still: Any) -> Stream:
+    def open(self, threads: int | None = None, **still: object) -> Stream:
         """A stream, of a library that was built with ``stream``: rows in with ``push``, out with ``pull``, and
         ``finish`` behind the last. ``still`` are the inputs that do not stream, by name (docs/streams.md)."""
         from .stream.machine import Stream
@@ -190,8 +192,8 @@ class Model:
     @guarded
     def stream(
         self,
-        source: Any,
-        target: Any = None,
+        source: object,
+        target: object = None,
         *,
         threads: int | None = None,
         layout: str | None = None,
@@ -202,7 +204,7 @@ class Model:
         progress: Callable[[int, int], None] | None = None,
         journal: bool | str | os.PathLike[str] | None = None,
         journal_seconds: float = 10.0,
-    ) -> Any:
+    ) -> ArraysGiven:
         """Computes an image of any height from ``source`` into ``target``, and returns that (docs/streams.md).
 
         Both may be NumPy arrays, memmaps, zarr arrays and their like, or paths of .npy, .zarr, .tif and .raw files;
@@ -226,7 +228,7 @@ class Model:
             raise RunError(f"{self.name} was not built to stream, as {what}() needs: compile it with stream=True")
         return self.plan
 
-    def _streamed(self, inputs: Any, threads: int | None, out: Any) -> Any:
+    def _streamed(self, inputs: object, threads: int | None, out: object) -> ArraysGiven:
         """A call of a library that streams."""
         result = self.stream(inputs, out, threads=threads)
         whole = not isinstance(inputs, Mapping) or isinstance(result, Mapping)
@@ -246,7 +248,7 @@ class Model:
         where the name is no identifier), or their typical ones."""
         return self._runs.output_shapes(shape, **sizes)
 
-    def shapes_for(self, inputs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    def shapes_for(self, inputs: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
         """The outputs' shapes by ONNX name, in a call with these arrays. Raises RunError as the call does."""
         return self._runs.shapes_for(_seen("input", inputs))
 
@@ -268,7 +270,7 @@ class Model:
         self,
         inputs: Mapping[str, np.ndarray] | None = None,
         *,
-        model: Any = None,
+        model: object = None,
         shape: Mapping[str, int] | None = None,
         rtol: float | None = None,
         atol: float = ATOL,
@@ -317,14 +319,14 @@ class Model:
     @guarded
     def map_blocks(
         self,
-        x: Any,
-        out: Any = None,
+        x: object,
+        out: object = None,
         *,
         tile: int | Sequence[int] | None = None,
         outputs: Sequence[str] | str | None = None,
         threads: int | None = None,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Any:
+    ) -> ArraysGiven:
         """Runs the model on images of any size, tile by tile, in the memory of one tile (docs/reach.md).
 
         ``x`` is an array, a memmap, or whatever has shape and dtype and takes slices; by name for several inputs.
@@ -368,7 +370,7 @@ class Model:
             raise OutputError(f"{self.name} was closed, or its folder {self._library} was removed")
         return [*(self._library / name for name in self.recorded.file_names.values()), self._library / MANIFEST]
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         files = {file.name: file.read_bytes() for file in self._files()}
         kept = self._source if isinstance(self._source, (str, os.PathLike)) else None
         threads = self._loaded.threads if self._loaded is not None else None
@@ -386,7 +388,7 @@ class Model:
         return table(self)
 
 
-def _seen(kind: str, arrays: Any) -> Any:
+def _seen(kind: str, arrays: object) -> ArraysGiven:
     """The arrays as numpy's, on the same memory."""
     if not isinstance(arrays, Mapping):
         return arrays
@@ -394,7 +396,7 @@ def _seen(kind: str, arrays: Any) -> Any:
 
 
 def _unpickled(
-    files: Mapping[str, bytes], threads: int | None, target: Target | None, report: dict[str, Any], source: Any
+    files: Mapping[str, bytes], threads: int | None, target: Target | None, report: Json, source: object
 ) -> Model:
     """A model from the files of its library."""
     private = PrivateFolder()

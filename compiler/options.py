@@ -7,10 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..errors import HalotileError, ShapeError, TargetError
 from .extents import UNTOLD, checked_dimension
+
+if TYPE_CHECKING:
+    from ..targets.target import Target
 
 MAX_THREADS = 1024
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -32,7 +35,7 @@ PRECISIONS: tuple[str, ...] = get_args(Precision)
 Shapes = Mapping[str, tuple[int | str, ...]]  # of numbers, and extents as text (extents.py)
 
 
-def checked_shapes(shapes: Any) -> dict[str, tuple[int | str, ...]] | None:
+def checked_shapes(shapes: object) -> dict[str, tuple[int | str, ...]] | None:
     """Input name -> whole shape, symbol name -> one dimension; None when nothing is said.
 
     Dimensions are numbers that are not negative, or text that says more (:class:`..extents.Extent`)."""
@@ -45,7 +48,7 @@ def checked_shapes(shapes: Any) -> dict[str, tuple[int | str, ...]] | None:
     return {str(name): _shape(str(name), dims) for name, dims in shapes.items()}
 
 
-def checked_typical(typical: Any) -> dict[str, int] | None:
+def checked_typical(typical: object) -> dict[str, int] | None:
     """Symbol name -> the size to plan for; None when nothing is said."""
     if typical is None:
         return None
@@ -57,7 +60,7 @@ def checked_typical(typical: Any) -> dict[str, int] | None:
     return {str(name): operator.index(size) for name, size in typical.items()} or None
 
 
-def checked_stream(stream: Any) -> int | None:
+def checked_stream(stream: int) -> int | None:
     """Rows of a step, 0 where their number is left to us; None for a library that does not stream."""
     if stream is None or stream is False:
         return None
@@ -77,7 +80,7 @@ class Fixed:
     values: tuple[int | float | bool, ...]
 
 
-def checked_fixed(fixed: Any) -> dict[str, Fixed] | None:
+def checked_fixed(fixed: object) -> dict[str, Fixed] | None:
     """Input name -> its value: an array, or what makes one of numbers; None when nothing is fixed."""
     if fixed is None:
         return None
@@ -86,7 +89,7 @@ def checked_fixed(fixed: Any) -> dict[str, Fixed] | None:
     return {str(name): _fixed(str(name), value) for name, value in fixed.items()} or None
 
 
-def _fixed(name: str, value: Any) -> Fixed:
+def _fixed(name: str, value: object) -> Fixed:
     if isinstance(value, Fixed):
         return value
     import numpy as np
@@ -128,7 +131,7 @@ def encodable(text: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def checked_path(path: Any, what: str) -> Path | None:
+def checked_path(path: object, what: str) -> Path | None:
     """A path or None; ``what`` names the argument."""
     if path is None:
         return None
@@ -160,7 +163,7 @@ def checked_float_mode(mode: str) -> str:
     return _one_of(mode, FLOAT_MODES, "float_mode")
 
 
-def checked_tile(tile: Any) -> Any:
+def checked_tile(tile: object) -> Any:
     """``auto``, ``off``, a mapping (its keys are checked against the model), or None."""
     if isinstance(tile, Mapping):
         return _plain(tile)
@@ -169,7 +172,7 @@ def checked_tile(tile: Any) -> Any:
     raise HalotileError(f"tile={tile!r}: give 'auto', 'off' or a dict such as {{'last': name, 'shape': (16, 64)}}")
 
 
-def checked_budget(budget: Any) -> int | None:
+def checked_budget(budget: object) -> int | None:
     """Bytes, as a number or as text such as ``32MiB``; None for no limit."""
     if budget is None:
         return None
@@ -220,7 +223,7 @@ def checked_precision(precision: str, exact: bool) -> str:
     return "float32" if precision in ("int8", "auto") else precision
 
 
-def check_widening(weights: str, target: Any) -> None:
+def check_widening(weights: str, target: Target) -> None:
     """Raises TargetError for weights of float16 where the target can't widen them. LLVM is asked."""
     from ..targets.llvm import widens_float16
 
@@ -246,7 +249,7 @@ def _one_of(value: str, choices: Sequence[str], what: str) -> str:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Mappings as dicts, sequences as tuples, numpy's whole numbers as Python's, which a manifest can hold."""
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items()}

@@ -47,6 +47,7 @@ from .systems import check_system
 if TYPE_CHECKING:
     from ..passes.tile.open.tile import OpenTile
     from ..passes.tile.tile import Tile
+    from ..schedules.words.group import Group, Kernel, Value
 
 log = logging.getLogger("halotile.compile")
 _TURN = threading.RLock()  # TVM's builders are one stack for the whole process: builds in several threads take turns
@@ -182,7 +183,7 @@ def _joins_rows(build: Build) -> bool:
     return build.stream is not None and build.options.target.memory_kind != "scratchpad"
 
 
-def _kept(build: Build) -> tuple[Any, ...]:
+def _kept(build: Build) -> tuple[tuple[Value, Value], ...]:
     """The states of a step, as inputs and outputs, where one code alone reads what it wrote."""
     if not _joins_rows(build) or build.options.levels or build.level:
         return ()
@@ -264,7 +265,7 @@ def _take_tiles(build: Build, choice: Tile | OpenTile) -> None:
 
 
 def schedule(build: Build) -> None:
-    kernels: list[Any] = []
+    kernels: list[Kernel] = []
     for i, group in enumerate(build.groups):
         build.tell("schedule", i, len(build.groups))
         with naming(group):
@@ -277,7 +278,7 @@ def schedule(build: Build) -> None:
         build.options = replace(build.options, tuning={k: n for k, n in build.options.tuning.items() if k in used})
 
 
-def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any:
+def _kernel(build: Build, group: Group, plan: Any, room: int | None = None) -> Kernel:
     from ..schedules.dispatch import build_kernel
     from ..schedules.kernel.cache import Repeats
     from ..schedules.scratchpad.kernel import build_striped
@@ -302,7 +303,7 @@ def _kernel(build: Build, group: Any, plan: Any, room: int | None = None) -> Any
     return build.repeats.kernel(request)
 
 
-def _sized(build: Build, sizes: Any, group: Any, plan: Any) -> Any:
+def _sized(build: Build, sizes: Any, group: Group, plan: Any) -> Kernel:
     from ..schedules.tiled import sized_open_tiled, sized_tiled
     from ..schedules.words.open_tile_plan import OpenTilePlan
 
@@ -312,7 +313,7 @@ def _sized(build: Build, sizes: Any, group: Any, plan: Any) -> Any:
     return sized_tiled(plan, request, build.options.policy.threads, sizes)
 
 
-def _request(build: Build, group: Any, room: int | None = None, whole: bool = True) -> Any:
+def _request(build: Build, group: Group, room: int | None = None, whole: bool = True) -> Any:
     """What asks for the kernel of ``group``, which holds at most ``room`` bytes a core beside. Members of tile groups,
     which are not computed ``whole``, each have a precision of their own."""
     from ..schedules.words.group import Limits, Request

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .given import ModelGiven
 from .pipeline import run_pipeline
 from .report import planned
 from .state import Options
 
+if TYPE_CHECKING:
+    from ..targets.plain import Json, JsonView
 
-def plans(model: ModelGiven, options: Options) -> dict[str, Any]:
+
+def plans(model: ModelGiven, options: Options) -> Json:
     """``groups``: one entry a tile group; ``untiled``, ``chosen`` and ``curve``, the points that no other beats, where
     there was a choice; bytes are those of the arena, cycles predicted ones of the whole run."""
     build = run_pipeline(model, replace(options, stop_after="plan"))
@@ -29,9 +32,9 @@ def plans(model: ModelGiven, options: Options) -> dict[str, Any]:
     }
 
 
-def undominated(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def undominated(points: Sequence[JsonView]) -> list[JsonView]:
     """The points that no other beats in bytes and cycles, by bytes."""
-    found: list[Mapping[str, Any]] = []
+    found: list[JsonView] = []
     for p in sorted(points, key=lambda p: (p["bytes"], p["cycles"])):
         if not found or p["cycles"] < found[-1]["cycles"]:
             found.append(p)

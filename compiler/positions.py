@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-POSITIONS: dict[str, Callable[..., Any]] = {
+if TYPE_CHECKING:
+    from ..schedules.words.tvm_types import Expr
+
+POSITIONS: dict[str, Callable[..., Expr]] = {
     "relax.arange": np.arange,
     "relax.abs": np.abs,
     "relax.add": np.add,

@@ -27,6 +27,7 @@ from .runtime.recorded import target_of
 from .verify import default_rtol
 
 if TYPE_CHECKING:
+    from ..targets.plain import Json
     from .runtime.recorded import Recorded
     from .state import Options
 
@@ -39,7 +40,7 @@ _TRACELESS = ("target", "open", "stop_after", "dump_ir", "candidate", "cache", "
 _SELDOM = ("inputs", "outputs", "levels", "int8", "halves", "assigned", "stream")  # told where they say something
 
 
-def describe_model(source: Any) -> dict[str, Any]:
+def describe_model(source: Any) -> Json:
     """File name and digests of a model given as path, bytes or ModelProto."""
     name, sha = model_digest(source)
     external = {} if name is None else _external(Path(source))
@@ -69,7 +70,7 @@ def check_model(path: Path, recorded: Recorded) -> None:
             raise ModelError(f"{file} is missing or differs from the one that the manifest was built from")
 
 
-def describe_options(options: Options) -> dict[str, Any]:
+def describe_options(options: Options) -> Json:
     """Every option as JSON has it."""
     return {
         field.name: _plain(getattr(options, field.name))
@@ -116,7 +117,7 @@ def fixed_of(recorded: Recorded | None) -> dict[str, Fixed] | None:
     return {name: Fixed(v.shape, tuple(map(_number, v.values))) for name, v in (found or {}).items()} or None
 
 
-def reference_of(model: Any, recorded: Recorded | None) -> Any:
+def reference_of(model: object, recorded: Recorded | None) -> Any:
     """What a library's answers are compared with: the model that it was built from, in bytes where the library is, and
     what was put around it."""
     from .frontend.around import reference_model
@@ -215,7 +216,7 @@ def _joined(spans: list[Span]) -> list[Span]:
     return joined
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, Fixed):

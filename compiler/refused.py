@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
 from ..schedules.words.dims import Open, is_open
@@ -12,6 +12,8 @@ from ..schedules.words.sizes import symbols_of
 
 if TYPE_CHECKING:
     from ..schedules.words.group import Group
+    from ..schedules.words.size_like import SizeLike
+    from .spec import Symbol
 
 
 @contextmanager
@@ -35,7 +37,7 @@ def naming(group: Group) -> Iterator[None]:
 
 
 @contextmanager
-def naming_stage(stage: str, symbols: Any) -> Iterator[None]:
+def naming_stage(stage: str, symbols: tuple[Symbol, ...]) -> Iterator[None]:
     """A scope that names ``stage`` and the symbols in questions that open dims can't answer, for stages that look at
     all groups together."""
     try:
@@ -48,7 +50,7 @@ def naming_stage(stage: str, symbols: Any) -> Iterator[None]:
         ) from error
 
 
-def _dims(group: Group) -> list[Any]:
+def _dims(group: Group) -> list[SizeLike]:
     values = [*group.inputs, *group.outputs, *(r for n in group.nodes for r in n.results)]
     return [d for v in values for d in v.shape if is_open([d])]
 

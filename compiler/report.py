@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..schedules.words.dims import is_dim
-from ..schedules.words.group import dtype_bytes
+from ..schedules.words.group import Group, Node, Value, dtype_bytes
 from ..schedules.words.sizes import usual
 from ..version import __version__
 
 if TYPE_CHECKING:
+    from ..schedules.words.stripe_plan import StripePlan
+    from ..targets.plain import Json, JsonView
     from .state import Build, Options
 
 
-def build_report(build: Build) -> dict[str, Any]:
+def build_report(build: Build) -> Json:
     """Kernels, bytes, times and notes. Bytes are exact: ``arena_bytes`` is what a run with ``threads`` uses."""
     options = build.options
     threads = options.threads or options.target.cores
-    report: dict[str, Any] = {
+    report: Json = {
         "target": options.target.id,
         "cpu": options.target.cpu,
         "threads": threads,
@@ -74,7 +76,7 @@ def build_report(build: Build) -> dict[str, Any]:
     return report
 
 
-def _in_bfloat16(build: Build) -> dict[str, Any]:
+def _in_bfloat16(build: Build) -> Json:
     """How many kernels of convolutions and matrix products are in bfloat16, and of how many."""
     from .codegen.module import in_bfloat16
 
@@ -82,7 +84,7 @@ def _in_bfloat16(build: Build) -> dict[str, Any]:
     return {"asked": "bfloat16", "kernels": sum(map(in_bfloat16, having)), "of": len(having)}
 
 
-def _narrow_layers(options: Options) -> dict[str, Any]:
+def _narrow_layers(options: Options) -> Json:
     """What samples have decided: the layers in bytes, or the precision of each."""
     if options.assigned is not None and "limit" in options.assigned:
         return {"auto": _assigned(options.assigned)}
@@ -90,7 +92,7 @@ def _narrow_layers(options: Options) -> dict[str, Any]:
     return {} if plan is None else {"int8": {key: plan[key] for key in ("layers", "left", "error")}}
 
 
-def _assigned(assigned: Mapping[str, Any]) -> dict[str, Any]:
+def _assigned(assigned: JsonView) -> Json:
     """How many layers are in which precision, and the error that they keep."""
     layers = assigned["layers"]
     found = {kind: sum(p == kind for p in layers.values()) for kind in ("int8", "bfloat16", "float16")}
@@ -98,28 +100,28 @@ def _assigned(assigned: Mapping[str, Any]) -> dict[str, Any]:
     return {**assigned, "precisions": {k: n for k, n in found.items() if n}}
 
 
-def _in_float16(build: Build) -> dict[str, Any]:
+def _in_float16(build: Build) -> Json:
     """How many kernels of convolutions and matrix products are in float16, and of how many."""
     having = [[n for n in g.nodes if macs(n)] for g in build.groups]
     done = sum(any(n.results[0].dtype == "float16" for n in nodes) for nodes in having)
     return {"asked": "float16", "kernels": done, "of": sum(map(bool, having))}
 
 
-def planned(build: Build) -> list[dict[str, Any]]:
+def planned(build: Build) -> list[Json]:
     """The tile groups of a build, in order, as plain data."""
     from ..passes.tile.describe import plan_data
     from ..passes.tile.open.at_size import plan_at
     from ..schedules.words.open_tile_plan import OpenTilePlan
     from ..schedules.words.tile_plan import TilePlan
 
-    found: Mapping[Any, Any] = build.tiled
+    found: Mapping[Group, StripePlan | TilePlan] = build.tiled
     plans = [(g.name, found.get(g)) for g in build.groups]
     typical = {} if build.imported is None else {s.name: s.typical for s in build.imported.symbols}
     plans = [(name, plan_at(plan, typical) if isinstance(plan, OpenTilePlan) else plan) for name, plan in plans]
     return [plan_data(name, plan) for name, plan in plans if isinstance(plan, TilePlan)]
 
 
-def macs(node: Any) -> int:
+def macs(node: Node) -> int:
     """Multiply-adds of a convolution or matrix multiplication, at the sizes planned for, else 0."""
     if node.operator.startswith(("relax.nn.conv", "halotile.dot_conv")) and len(node.inputs) > 1:
         weight = node.inputs[1].shape
@@ -137,10 +139,10 @@ def macs(node: Any) -> int:
     return 0
 
 
-def _nodes(build: Build) -> dict[Any, list[str]]:
+def _nodes(build: Build) -> dict[Group, list[str]]:
     """For each group the model's nodes that it computes; for a copy into another layout, which computes none, the node
     or the input that the value comes from."""
-    made: dict[Any, tuple[str, ...]] = {}
+    made: dict[Value, tuple[str, ...]] = {}
     if build.imported is not None and build.graph is not None:
         made = {value: (spec.name,) for value, spec in zip(build.graph.inputs, build.imported.inputs)}
     found = {}
@@ -158,7 +160,7 @@ def _nodes(build: Build) -> dict[Any, list[str]]:
     return found
 
 
-def _group(build: Build, group: Any, nodes: list[str]) -> dict[str, Any]:
+def _group(build: Build, group: Group, nodes: list[str]) -> Json:
     return {
         "name": group.name,
         "nodes": nodes,
@@ -170,7 +172,7 @@ def _group(build: Build, group: Any, nodes: list[str]) -> dict[str, Any]:
     }
 
 
-def _value(build: Build, value: Any) -> dict[str, Any]:
+def _value(build: Build, value: Value) -> dict[str, list[int | str] | str]:
     layout = build.layouts.get(value)
     return {
         "name": value.name,
@@ -183,7 +185,7 @@ def _value(build: Build, value: Any) -> dict[str, Any]:
 PICKING = {"halotile.gather", "relax.take", "relax.strided_slice"}  # read no more than they write
 
 
-def read_bytes(group: Any, value: Any) -> int:
+def read_bytes(group: Group, value: Value) -> int:
     """Bytes that a group reads of one of its inputs: all of it, or what the operators that pick from it write."""
     readers = [n for n in group.nodes if value in n.inputs]
     if any(n.operator not in PICKING or n.inputs[0] is not value for n in readers):
@@ -191,18 +193,18 @@ def read_bytes(group: Any, value: Any) -> int:
     return int(min(usual(value.bytes), sum(usual(r.bytes) for n in readers for r in n.results)))
 
 
-def _share(build: Build, value: Any) -> float:
+def _share(build: Build, value: Value) -> float:
     """The part of a value's bytes that it has in memory."""
     layout = build.layouts.get(value)
     return 1.0 if layout is None else dtype_bytes(layout.held(value.dtype)) / dtype_bytes(value.dtype)
 
 
-def _kernel(build: Build, index: int, nodes: list[str]) -> dict[str, Any]:
+def _kernel(build: Build, index: int, nodes: list[str]) -> Json:
     from ..schedules.instructions.int8_dot import per_word
     from .codegen.module import matrix_work
 
     group, kernel = build.groups[index], build.kernels[index]
-    entry: dict[str, Any] = {
+    entry: Json = {
         "name": group.name,
         "nodes": nodes,
         "operators": list(group.operators),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .spec import TensorSpec
+
+if TYPE_CHECKING:
+    import onnx
 
 # Operators whose result still holds the same integers, so that an index may hide behind them.
 _PASS_ON = {
@@ -36,7 +39,9 @@ _LOOKUPS = {
 }
 
 
-def random_inputs(specs: Sequence[TensorSpec], proto: Any = None, seed: int = 0) -> dict[str, np.ndarray]:
+def random_inputs(
+    specs: Sequence[TensorSpec], proto: onnx.ModelProto | None = None, seed: int = 0
+) -> dict[str, np.ndarray]:
     """One array for each spec. Floats are normal; integers small, and below the table's length where they index one.
 
     ``proto`` is the ONNX model that tells which integers are indices; without it they are 0 or 1, for which hardly
@@ -50,7 +55,7 @@ def random_inputs(specs: Sequence[TensorSpec], proto: Any = None, seed: int = 0)
     }
 
 
-def index_bounds(proto: Any) -> dict[str, int]:
+def index_bounds(proto: onnx.ModelProto) -> dict[str, int]:
     """Largest number of entries that every table looked up by an input has; inputs that index nothing are absent."""
     graph = proto.graph
     dims: dict[str, list[int]] = {t.name: list(t.dims) for t in graph.initializer}
@@ -73,7 +78,7 @@ def index_bounds(proto: Any) -> dict[str, int]:
     return bounds
 
 
-def _table_length(node: Any, dims: list[int]) -> int:
+def _table_length(node: onnx.NodeProto, dims: list[int]) -> int:
     """Entries along the axis that the indices run over; 1 (only index 0 is safe) when that is not known."""
     if not dims:
         return 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from ..errors import HalotileError, RunError, ShapeError
 from .runtime.readings import sizes_of
 from .spec import Symbol, TensorSpec
 from .verify import Verification, verify
+
+if TYPE_CHECKING:
+    from .runtime.loader import LoadedModel
 
 
 class Sizable(Protocol):
@@ -30,7 +33,9 @@ class Sizable(Protocol):
     def input_shapes(self, shape: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]: ...
 
 
-def chosen_sizes(model: Sizable, arrays: Mapping[str, Any], wanted: Mapping[str, int] | None = None) -> dict[str, int]:
+def chosen_sizes(
+    model: Sizable, arrays: Mapping[str, np.ndarray], wanted: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """The size of every symbol: as ``wanted``, or by the shapes of ``arrays``, or the typical one. ShapeError for a
     size that is not allowed or is nobody's; RunError for arrays that say another than is wanted."""
     known = {symbol.name: symbol for symbol in model.symbols}
@@ -48,8 +53,8 @@ def chosen_sizes(model: Sizable, arrays: Mapping[str, Any], wanted: Mapping[str,
 
 
 def verify_at(
-    model: Any, source: Any, arrays: Mapping[str, Any] | None, wanted: Mapping[str, int] | None,
-    *, run: Callable[..., Any] | None = None, dropped: Mapping[str, Sequence[Any]] | None, **options: Any,
+    model: LoadedModel, source: Any, arrays: Mapping[str, np.ndarray] | None, wanted: Mapping[str, int] | None,
+    *, run: Callable[..., Any] | None = None, dropped: Mapping[str, Sequence[int]] | None, **options: Any,
 ) -> Verification:  # fmt: skip
     """Compares a built model with ONNX Runtime on ``source`` (:func:`halotile.compiler.verify.verify`, which has the
     ``options``) at the sizes that are ``wanted``, or that ``arrays`` say, or that are typical. ``run`` calls it, where
@@ -101,6 +106,6 @@ def inputs_at(model: Sizable, sizes: Mapping[str, int]) -> tuple[TensorSpec, ...
     return tuple(replace(spec, shape=shapes[spec.name]) for spec in model.inputs)
 
 
-def shapes_at(shapes: Mapping[str, Sequence[Any]], sizes: Mapping[str, int]) -> dict[str, tuple[Any, ...]]:
+def shapes_at(shapes: Mapping[str, Sequence[object]], sizes: Mapping[str, int]) -> dict[str, tuple[object, ...]]:
     """Shapes with the sizes for the dimensions that are symbols by themselves; others stay."""
     return {name: tuple(sizes.get(str(dim), dim) for dim in shape) for name, shape in shapes.items()}

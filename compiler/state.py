@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..schedules.words.policy import Policy, Tuning
+from ..targets.plain import JsonView
 from ..targets.target import Target
 from .cache.place import cache_of_environment
 from .cache.store import Cache
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # most of these load TVM
     from ..schedules.words.layout import Layout
     from ..schedules.words.stripe_plan import StripePlan
     from ..schedules.words.tile_plan import TilePlan
+    from ..targets.plain import Json
     from .codegen.module import Weights
     from .codegen.spec import BuiltLibrary, LibrarySpec
     from .flow.kernel import FlowKernel
@@ -80,7 +82,7 @@ class Options:
     winograd: bool = True
     matrix: bool = True
     dots: bool = True
-    tile: str | Mapping[str, Any] | None = None
+    tile: str | JsonView | None = None
     memory_budget: int | None = None
     optimize: str = "speed"
     tuning: Mapping[str, str] | None = None
@@ -96,9 +98,9 @@ class Options:
     cache: Cache | None = field(default_factory=cache_of_environment)
     explain: bool = False
     levels: tuple[Target, ...] | None = None
-    int8: Mapping[str, Any] | None = None
+    int8: JsonView | None = None
     halves: Mapping[str, float] | None = None
-    assigned: Mapping[str, Any] | None = None
+    assigned: JsonView | None = None
     stream: int | None = None
     fit: Fit | None = None
 
@@ -161,11 +163,11 @@ class Build:
     built: BuiltLibrary | None = None
     notes: dict[str, list[str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    reach: tuple[dict[str, Any], ...] = ()  # what outputs need of inputs
-    details: dict[str, Any] = field(default_factory=dict)
+    reach: tuple[Json, ...] = ()  # what outputs need of inputs
+    details: Json = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    levels: list[dict[str, Any]] = field(default_factory=list)  # what there is for each level of processors
-    report: dict[str, Any] = field(default_factory=dict)
+    levels: list[Json] = field(default_factory=list)  # what there is for each level of processors
+    report: Json = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.target = self.options.target

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..passes.memory.places import Places
-    from ..schedules.words.group import Node
+    from ..schedules.words.group import Node, Value
     from .state import Build
 
 
-def placed(build: Build, slices: Mapping[Any, Any]) -> Places:
+def placed(build: Build, slices: Mapping[Value, tuple[Value, int]]) -> Places:
     """The aliases of the build's views and of ``slices``. Where layers compute in bfloat16 or float16, values between
     them are stored so; the build's layouts then say it."""
     from ..passes.layout.stored import store_narrow

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..schedules.words.group import Packed, dtype_bytes
 
 if TYPE_CHECKING:
+    from ..targets.plain import Json
     from .state import Build
 
 
-def stored_weights(build: Build) -> dict[str, Any]:
+def stored_weights(build: Build) -> Json:
     """What the report has of a build whose weights are to take few bytes: how many arrays do (tables of rows aside),
     all bytes of weights, what they would be in float32, and how far a weight is off at most, as a part of its
     channel's largest (int8)."""
@@ -29,7 +30,7 @@ def stored_weights(build: Build) -> dict[str, Any]:
     return {**found, **({"largest_rounding": details.get("largest_rounding", 0.0)} if kind == "int8" else {})}
 
 
-def told(found: dict[str, Any]) -> str:
+def told(found: Json) -> str:
     """The same in words."""
     text = (
         f"{found['arrays']} of {found['of']} packed arrays of weights are stored as {found['as']}: "

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..errors import TargetError
 from ..passes.tile.scratchpad.timeline import Timeline, predict
 from ..targets.target import Target
 from .given import ModelGiven
 from .options import Fixed, Shapes
+
+if TYPE_CHECKING:
+    from ..targets.plain import Json, JsonView
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Chain:
     timeline: Timeline
     one_by_one: Timeline
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Json:
         on_path = set(map(id, self.timeline.critical_path))
         return {
             "name": self.name,
@@ -64,7 +67,7 @@ def timelines(
         raise TargetError(
             f"target {chosen.id} has no scratchpad, so nothing is transferred; name one that has: -t scratchpad"
         )
-    tile: Any = None if rows is None else {"shape": (rows, None)}
+    tile: JsonView | None = None if rows is None else {"shape": (rows, None)}
     lengths = dict(shapes) if shapes else None
     options = Options(chosen, lengths, typical, fixed=fixed, tile=tile, stop_after="tile")
     build = run_pipeline(model, options)

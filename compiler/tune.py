@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import TargetError
 from ..schedules.words.candidates import MOST
@@ -26,6 +26,11 @@ from .runtime.private import PrivateFolder
 from .sample import random_inputs
 from .state import Build, Options
 from .tuning_file import Measured
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..targets.plain import Json
 
 MARGIN = 0.97  # of the own choice's time, which a candidate must beat
 BURST = 3  # runs in a row, after one that brings the build's own data near
@@ -43,7 +48,7 @@ class Tuned:
     own_seconds: float
     seconds: float
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Json:
         return {
             "considered": self.considered,
             "own_seconds": self.own_seconds,
@@ -101,7 +106,7 @@ def tune(
 
 
 def _kernel_times(
-    models: Sequence[LoadedModel], feeds: Mapping[str, Any], seconds: float, tell: Progress
+    models: Sequence[LoadedModel], feeds: Mapping[str, np.ndarray], seconds: float, tell: Progress
 ) -> list[list[float]]:
     """Seconds of each kernel in each build, in rounds of short bursts until the time is over, three at least."""
     runs: list[list[Sequence[float]]] = [[] for _ in models]
@@ -122,7 +127,7 @@ def _typical(times: Sequence[float]) -> float:
     return statistics.quantiles(times, n=4)[0]
 
 
-def _run_times(models: Sequence[LoadedModel], feeds: Mapping[str, Any], seconds: float) -> list[list[float]]:
+def _run_times(models: Sequence[LoadedModel], feeds: Mapping[str, np.ndarray], seconds: float) -> list[list[float]]:
     found: list[list[float]] = [[] for _ in models]
     begun = time.perf_counter()
     while len(found[0]) < 3 * BURST or time.perf_counter() - begun < seconds:

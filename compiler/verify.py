@@ -23,6 +23,9 @@ from .sample import dtype_of, random_inputs
 from .spec import TensorSpec, length_name
 
 if TYPE_CHECKING:
+    import onnx
+
+    from ..targets.plain import Json
     from .distances import Distance
     from .explain import Explained
 
@@ -125,7 +128,7 @@ class Verification:
         if not self.ok:
             raise VerificationError(self.message())
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Json:
         """Plain data for JSON."""
         plain = {name: value for name, value in asdict(self).items() if name != "sizes" or value}
         plain["outputs"] = [{**asdict(o), "ok": o.ok} for o in self.outputs]
@@ -295,7 +298,7 @@ def compare(
     return check(reason, error, top, limit, wrong)
 
 
-def session(source: Any, options: Any) -> Any:
+def session(source: bytes | str, options: Any) -> Any:
     """ONNX Runtime's session, with exact sums of bytes where it has them: it can't rewrite every graph for that, and
     has none in LSTMs and in convolutions whose channels are last."""
     import onnxruntime
@@ -408,7 +411,7 @@ class Reference:
             wrong, ours, theirs, limits, self._whole(), arrays, lambda model, own: Reference(model)(own, seed), exact
         )
 
-    def _whole(self) -> Any:
+    def _whole(self) -> onnx.ModelProto:
         """The model with the weights that lie in files of their own."""
         import onnx
 
@@ -429,7 +432,7 @@ def _fits(spec: TensorSpec, info: Any) -> bool:
     return known and all(not isinstance(d, int) or d < 0 or d == n for d, n in zip(info.shape, spec.shape))
 
 
-def _made_up(info: Any, dims: Sequence[Any], seed: int) -> np.ndarray:
+def _made_up(info: Any, dims: Sequence[int], seed: int) -> np.ndarray:
     shape = tuple(d if isinstance(d, int) and d >= 0 else 1 for d in dims)
     return random_inputs([TensorSpec(info.name, _dtype(info), shape)], None, seed)[info.name]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tvm.ir import IRModule
+
+    from ..targets.plain import Json
 
 
 @dataclass(frozen=True)
@@ -19,4 +21,4 @@ class Result:
     module: IRModule
     changed: bool
     notes: tuple[str, ...] = ()
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Json = field(default_factory=dict)

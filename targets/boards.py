@@ -13,9 +13,9 @@ import sys
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from ..errors import TargetError
+from .plain import Json
 from .target import Target
 from .typed import typed, typed_target
 
@@ -48,7 +48,7 @@ class _File:
     """What a board file holds."""
 
     description: str
-    target: dict[str, Any]
+    target: Json
     sources: dict[str, str]
     aliases: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ def read_board(path: Path, own: bool = False) -> Board:
     return Board(path.stem, found.description, target, found.aliases, found.sources)
 
 
-def _fact(key: str, value: Any) -> Any:
+def _fact(key: str, value: float | list[str] | str) -> float | list[str] | str:
     """A size or a rate as a number; anything else, and what is written otherwise, as it is."""
     units = _UNITS if key.endswith("_bytes") else _RATES if key == "bandwidth" else {}
     return _scaled(value, units) if units and isinstance(value, str) else value

@@ -62,7 +62,7 @@ def convert(data: Any, kind: Any, field: str = "") -> Any:
     return _container(data, kind, origin, field)
 
 
-def _container(data: Any, kind: Any, origin: Any, field: str) -> Any:
+def _container(data: Any, kind: Any, origin: type | None, field: str) -> Any:
     """``data``, whose Python type is right, with its elements converted."""
     shape, arguments = origin or kind, get_args(kind)
     if shape is tuple or shape is list:
@@ -100,7 +100,7 @@ def _record(data: Any, kind: Any, field: str) -> Any:
 
 
 @cache
-def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+def _fields(kind: type) -> tuple[tuple[str, Any, bool], ...]:
     """(name, type, whether there has to be one) of every field of a dataclass."""
     hints = get_type_hints(kind, include_extras=True)
     none = dataclasses.MISSING
@@ -163,7 +163,7 @@ def _word(kind: Any) -> str:
     return "str" if plain is Path else _WORDS.get(plain, getattr(plain, "__name__", str(plain)))
 
 
-def _bounded(value: Any, limit: Any, field: str) -> None:
+def _bounded(value: Any, limit: Limits, field: str) -> None:
     """Raises Mismatch where a limit is passed."""
     if not isinstance(limit, Limits):
         return

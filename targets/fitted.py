@@ -12,13 +12,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .plain import Json
 
 FILE = Path(__file__).parent / "fitted.toml"
 
 
 @cache
-def table() -> dict[str, dict[str, dict[str, Any]]]:
+def table() -> dict[str, dict[str, Json]]:
     """Group -> constant -> its ``value``, what it ``is``, and its ``source``."""
     if sys.version_info >= (3, 11):
         import tomllib
@@ -198,7 +201,7 @@ def usual() -> Fitted:
 _MOST = 1e12
 
 
-def checked_constants(given: Any) -> str:
+def checked_constants(given: object) -> str:
     """What is wrong with the constants of a file, from the place on (``.kernels.launch: ...``); nothing where nothing
     is. Constants that are not there stay as usual."""
     if given is None or isinstance(given, Fitted) or not FILE.exists():

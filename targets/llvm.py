@@ -80,7 +80,7 @@ def _codegen() -> Any:
 def _target(arch: str, cpu: str | None = None, switches: tuple[str, ...] = ()) -> Any:
     import tvm
 
-    config: dict[str, Any] = {"kind": "llvm", "mtriple": DEFAULT_TRIPLES[arch]}
+    config: dict[str, list[str] | str] = {"kind": "llvm", "mtriple": DEFAULT_TRIPLES[arch]}
     if cpu:
         config["mcpu"] = cpu
     if switches:

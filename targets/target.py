@@ -133,7 +133,9 @@ class Target:
         """The TVM target that generates code for this machine."""
         import tvm
 
-        config: dict[str, Any] = {"kind": "llvm", "mtriple": normalised(self.triple), "mcpu": self.cpu, "opt-level": 3}
+        config: dict[str, int | list[str] | str] = {
+            "kind": "llvm", "mtriple": normalised(self.triple), "mcpu": self.cpu, "opt-level": 3
+        }  # fmt: skip
         if self.features:
             config["mattr"] = list(self.features)
         if abi := llvm.ABIS.get(llvm.architecture(self.triple)):

@@ -40,7 +40,9 @@ def typed(data: Any, kind: Any, where: str, error: type[HalotileError], within: 
         raise error(": ".join(filter(None, (where, field, wrong.reason)))) from None
 
 
-def typed_target(facts: Any, where: str, error: type[HalotileError], within: str = "target", **more: Any) -> Target:
+def typed_target(
+    facts: object, where: str, error: type[HalotileError], within: str = "target", **more: tuple[str, ...] | str
+) -> Target:
     """The target that has these facts; ``more`` are fields that no file states. Raises ``error`` naming the fact."""
     if isinstance(facts, Mapping):
         known = {f.name for f in fields(Target)} - set(UNTOLD) - set(more)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...targets.target import Target
 from ...targets.typed import UNTOLD
 from .calibration import Calibration
+
+if TYPE_CHECKING:
+    from ...targets.plain import JsonView
 
 _OWN = ("id", "fitted", *UNTOLD)  # the file's name, tables of their own, and what no file states
 _MEASURED = "measured by halotile calibrate"
@@ -29,7 +32,7 @@ def board_text(found: Calibration) -> str:
     return "\n".join(lines) + "\n"
 
 
-def told(target: Target) -> Mapping[str, Any]:
+def told(target: Target) -> JsonView:
     """The facts that a file has to state: those that are not as they would be without it."""
     found = {}
     for field in fields(target):
@@ -39,7 +42,7 @@ def told(target: Target) -> Mapping[str, Any]:
     return found
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     """As TOML writes it; a basic string is one of JSON's."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import TargetError
 from ...targets.detect import native, runs_here
@@ -14,6 +14,9 @@ from .fit import fitted
 from .layers import chains
 from .limits import Limits, measure_limits, with_limits
 from .samples import Kernel, Sample, measured_kernels
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 LARGEST = 512 << 20  # bytes that a stream of memory takes at most
 Progress = Callable[[str, int, int], None]
@@ -41,7 +44,7 @@ class Calibration:
     fitted_on: int
     errors: tuple[Errors, ...]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Json:
         """The calibration as JSON has it."""
         return {
             "target": {**asdict(self.target), "fitted": self.target.fitted.changed()},

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -27,6 +27,9 @@ from ...compiler.state import Build, Options
 from ...errors import ToolchainError
 from ...targets.target import Target
 
+if TYPE_CHECKING:
+    from ...targets.plain import JsonView
+
 _PROGRAM = Path(__file__).parent / "marked_run.c"
 NAME = "model"
 
@@ -36,7 +39,7 @@ class Program:
     """A static program around a model, where its functions begin, and what they compute."""
 
     path: Path
-    report: Mapping[str, Any]
+    report: JsonView
     begins: tuple[int, ...]
     names: tuple[str, ...]
     schedules: Mapping[str, str] = field(default_factory=dict)  # of kernels by their function

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import onnx
@@ -37,6 +37,9 @@ from .unet import unet
 from .vgg import vgg16
 from .vit import vit
 
+if TYPE_CHECKING:
+    from ...targets.plain import JsonView
+
 __all__ = ["MODELS", "Form", "ModelEntry", "ModelFile", "random_inputs"]
 
 DYNAMO = Form("dynamo", 20)
@@ -53,15 +56,15 @@ class ModelEntry:
 
     name: str
     build: Callable[..., onnx.ModelProto]
-    full: Mapping[str, Any] = field(default_factory=dict)
-    small: Mapping[str, Any] = field(default_factory=dict)
+    full: Mapping[str, Form | int | str] = field(default_factory=dict)
+    small: JsonView = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     tags: frozenset[str] = frozenset()
     path: ClassVar[Path | None] = None  # where it lies already
     shapes: ClassVar[Shapes | None] = None  # what a file needs beside itself
     typical: ClassVar[Mapping[str, int] | None] = None
 
-    def model(self, small: bool = False, **overrides: Any) -> onnx.ModelProto:
+    def model(self, small: bool = False, **overrides: object) -> onnx.ModelProto:
         """Builds the model; ``overrides`` are arguments of the builder (``form``, ``batch``, ``size`` ...)."""
         return self.build(**{**self.full, **(self.small if small else {}), **overrides})
 

@@ -6,16 +6,19 @@ Inputs and outputs are bound once, as the peers' are: fresh arrays on every call
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import halotile
 import numpy as np
 from halotile.compiler.runtime.loader import numpy_dtype
 from halotile.compiler.sized import chosen_sizes
 
+if TYPE_CHECKING:
+    from ...targets.plain import Json
+
 
 class Engine:
-    def __init__(self, model: str, threads: int, options: dict[str, Any]) -> None:
+    def __init__(self, model: str, threads: int, options: Json) -> None:
         self.model = halotile.load(model, threads=threads)
         self.run: Callable[[], None]
         self.dtypes = {s.name: numpy_dtype(s.dtype) for s in self.model.outputs}

@@ -8,17 +8,20 @@ import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import MNN
 import numpy as np
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 KINDS = {"float32": MNN.Halide_Type_Float, "int32": MNN.Halide_Type_Int}
 PLAIN = MNN.Tensor_DimensionType_Caffe
 
 
 class Engine:
-    def __init__(self, model: str, threads: int, options: dict[str, Any]) -> None:
+    def __init__(self, model: str, threads: int, options: Json) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="halotile-mnn-")
         own = options.get("precision", "float32") != "float32"
         settings = {"backend": "CPU", "numThread": threads, "precision": "normal" if own else "high"}

@@ -8,14 +8,17 @@ import subprocess
 import tempfile
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ncnn
 import numpy as np
 
+if TYPE_CHECKING:
+    from ...targets.plain import Json
+
 
 class Engine:
-    def __init__(self, model: str, threads: int, options: dict[str, Any]) -> None:
+    def __init__(self, model: str, threads: int, options: Json) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="halotile-ncnn-")
         stem = _converted(Path(model), Path(self.folder.name))
         own = options.get("precision", "float32") != "float32"
@@ -44,7 +47,7 @@ class Engine:
         pairs = zip(self.shapes.items(), self.found)
         return {name: np.array(mat.numpy(), np.float32).reshape(shape) for (name, shape), mat in pairs}
 
-    def _infer(self, inputs: list[Any]) -> list[Any]:
+    def _infer(self, inputs: list[object]) -> list[Any]:
         with self.net.create_extractor() as extractor:
             for i, mat in enumerate(inputs):
                 extractor.input(f"in{i}", mat)

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import openvino
 
+if TYPE_CHECKING:
+    from ...targets.plain import Json
+
 
 class Engine:
-    def __init__(self, model: str, threads: int, options: dict[str, Any]) -> None:
+    def __init__(self, model: str, threads: int, options: Json) -> None:
         core = openvino.Core()
         own = options.get("precision", "float32") != "float32"
         settings = {

@@ -10,13 +10,16 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import RunError
 from .environment import WORKER
 from .worker import _decode, _encode
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json, JsonView
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class EngineProcess:
         self.close()
 
     def load(
-        self, model: Path, threads: int, options: Mapping[str, Any] | None = None
-    ) -> tuple[float, dict[str, Any]]:
+        self, model: Path, threads: int, options: JsonView | None = None
+    ) -> tuple[float, Json]:
         """Seconds that loading took, and what the engine says of itself (version, precision)."""
         answer = self._ask(do="load", model=str(model), threads=threads, options=dict(options or {}))
         return answer["seconds"], answer["info"]
@@ -104,7 +107,7 @@ class EngineProcess:
             process.stdout.close()
         self._log.close()
 
-    def _ask(self, **command: Any) -> dict[str, Any]:
+    def _ask(self, **command: Any) -> Json:
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")

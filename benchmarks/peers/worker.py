@@ -23,16 +23,19 @@ import os
 import resource
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 
 def main() -> int:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what an engine prints on stdout must not land among the answers
     engine_class = _load_engine(sys.argv[1])
-    state: dict[str, Any] = {}
+    state: Json = {}
     for line in sys.stdin:
         command = json.loads(line)
         if command["do"] == "quit":
@@ -54,13 +57,13 @@ def _load_engine(path: str) -> Any:
     return module.Engine
 
 
-def _load(state: dict[str, Any], engine_class: Any, command: dict[str, Any]) -> dict[str, Any]:
+def _load(state: Json, engine_class: Any, command: Json) -> Json:
     started = time.perf_counter()
     state["engine"] = engine_class(command["model"], command["threads"], command.get("options", {}))
     return {"seconds": time.perf_counter() - started, "info": state["engine"].info}
 
 
-def _compute(state: dict[str, Any], _: Any, command: dict[str, Any]) -> dict[str, Any]:
+def _compute(state: Json, _: object, command: Json) -> Json:
     with np.load(command["inputs"]) as file:
         state["engine"].bind({_decode(k): file[k] for k in file.files})
     state["engine"].run()
@@ -70,7 +73,7 @@ def _compute(state: dict[str, Any], _: Any, command: dict[str, Any]) -> dict[str
     return {}
 
 
-def _call(state: dict[str, Any], _: Any, command: dict[str, Any]) -> dict[str, Any]:
+def _call(state: Json, _: object, command: Json) -> Json:
     with np.load(command["inputs"]) as file:
         inputs = {_decode(k): file[k] for k in file.files}
     started = time.perf_counter()
@@ -78,7 +81,7 @@ def _call(state: dict[str, Any], _: Any, command: dict[str, Any]) -> dict[str, A
     return {"seconds": time.perf_counter() - started}
 
 
-def _burst(state: dict[str, Any], _: Any, command: dict[str, Any]) -> dict[str, Any]:
+def _burst(state: Json, _: object, command: Json) -> Json:
     run, clock = state["engine"].run, time.perf_counter
     times = []
     begun, spent = clock(), time.process_time()
@@ -91,7 +94,7 @@ def _burst(state: dict[str, Any], _: Any, command: dict[str, Any]) -> dict[str, 
     return {"times": times, "wall": clock() - begun, "cpu": time.process_time() - spent}
 
 
-def _profile(state: dict[str, Any], _: Any, command: dict[str, Any]) -> dict[str, Any]:
+def _profile(state: Json, _: object, command: Json) -> Json:
     engine, runs = state["engine"], []
     for _ in range(command["runs"] + 1):
         engine.run()
@@ -99,7 +102,7 @@ def _profile(state: dict[str, Any], _: Any, command: dict[str, Any]) -> dict[str
     return {"kernels": [float(v) for v in np.median(np.array(runs[1:]), axis=0)]}
 
 
-def _memory(*_: Any) -> dict[str, Any]:
+def _memory(*_: Any) -> Json:
     """The kernel's high-water mark of this program's memory; getrusage's would include the process that started it."""
     try:
         with open("/proc/self/status") as file:

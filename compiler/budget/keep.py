@@ -11,11 +11,12 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import HalotileError
+from ...targets.plain import Json
 from ..cache.library import library
 from ..given import ModelGiven
 from ..runtime.loader import opened
@@ -23,7 +24,10 @@ from ..state import Options
 from .plan import Planner, Rung
 from .times import with_precisions
 
-Found = dict[str, Any]
+if TYPE_CHECKING:
+    pass
+
+Found = Json
 
 
 def keeping(model: ModelGiven, options: Options, planner: Planner, limit: float, runs: bool) -> Found:

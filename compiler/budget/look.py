@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..given import ModelGiven
 from ..state import Options
 from .plan import Planner, Rung, Tell
 from .wish import checked, planner
 
+if TYPE_CHECKING:
+    from ...targets.plain import Json
+
 
 def look(
-    model: ModelGiven, options: Options, calibrate: Any, error: Any = None, progress: Tell | None = None
-) -> dict[str, Any]:
+    model: ModelGiven, options: Options, calibrate: object, error: object = None, progress: Tell | None = None
+) -> Json:
     """``layers``: precision, shares of the error and predicted cycles of each, and the reason; ``curve``: what no other
     assignment beats in expected error and predicted time; ``chosen`` of it for the ``error``, None where there is none
     given."""
@@ -33,7 +36,7 @@ def look(
     }
 
 
-def _point(rung: Rung) -> dict[str, Any]:
+def _point(rung: Rung) -> Json:
     return {
         "error": rung.errors[0], "held": rung.errors[1], "cycles": rung.cycles,
         "precisions": dict(sorted(Counter(rung.precision.values()).items())),

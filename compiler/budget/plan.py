@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .search import Form, Point, curve, ladder
 from .shares import Shares
 from .times import Pure, Times
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 RUNGS = 12
 NEARER = 5  # assignments that are tried beside them for a limit
@@ -145,7 +148,7 @@ class Planner:
         }
         return Rung(precision, point.error, self.shares.errors(precision), self.times.cycles(precision))
 
-    def rows(self, rung: Rung) -> list[dict[str, Any]]:
+    def rows(self, rung: Rung) -> list[Json]:
         """What is told of each unit: layers, precision, shares, cycles, and why."""
         return [
             {

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,12 +24,16 @@ from ..given import ModelGiven
 from ..recipe import describe_model, describe_options
 from ..state import Options
 
+if TYPE_CHECKING:
+    from .plan import Planner
+    from .shares import Split
+
 FORM = "1"  # of a record in the cache
 Tell = Callable[[str, int, int], None]
 
 
 def budgeted(
-    model: ModelGiven, options: Options, precision: str, calibrate: Any = None, error: Any = None,
+    model: ModelGiven, options: Options, precision: str, calibrate: object = None, error: object = None,
     progress: Tell | None = None,
 ) -> Options:  # fmt: skip
     """``options`` with a precision for each layer, where ``precision`` is "auto", by which the build's outputs are off
@@ -52,7 +56,7 @@ def budgeted(
     return applied(options, json.loads(kept))
 
 
-def checked(options: Options, calibrate: Any, error: Any, needs_error: bool = True) -> float:
+def checked(options: Options, calibrate: object, error: Any, needs_error: bool = True) -> float:
     """The limit as a number."""
     if options.exact:
         raise HalotileError("precision auto rounds, which exact forbids: choose one of them")
@@ -76,12 +80,12 @@ def checked(options: Options, calibrate: Any, error: Any, needs_error: bool = Tr
     return 1.0 if error is None else float(error)
 
 
-def planner(model: ModelGiven, options: Options, calibrate: Any, progress: Tell | None = None) -> Any:
+def planner(model: ModelGiven, options: Options, calibrate: object, progress: Tell | None = None) -> Planner:
     """What knows of shares, times and assignments (:class:`.plan.Planner`), each found when it is first asked for."""
     return _planner(model, options, _split(model, options, calibrate), progress)
 
 
-def _split(model: ModelGiven, options: Options, calibrate: Any) -> Any:
+def _split(model: ModelGiven, options: Options, calibrate: object) -> Split:
     from ..frontend.load import load
     from ..quantise.prepare import onnxruntime
     from ..quantise.samples import read_samples
@@ -94,7 +98,7 @@ def _split(model: ModelGiven, options: Options, calibrate: Any) -> Any:
     return Split.of([{**s, **values_of(fixed, graph)} for s in read_samples(calibrate, inputs_of(graph, fixed))])
 
 
-def _planner(model: ModelGiven, options: Options, split: Any, progress: Tell | None) -> Any:
+def _planner(model: ModelGiven, options: Options, split: Split, progress: Tell | None) -> Planner:
     from ..frontend.load import load
     from ..quantise.prepare import prepared
     from ..quantise.ranges import ranges
@@ -118,7 +122,7 @@ def _plain(options: Options) -> Options:
     )  # fmt: skip
 
 
-def _key(model: ModelGiven, options: Options, split: Any, asked: str) -> str:
+def _key(model: ModelGiven, options: Options, split: Split, asked: str) -> str:
     from ..quantise.prepare import onnxruntime
 
     digest = hashlib.sha256()

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import HalotileError, OutputError
 from ..codegen.toolchain import find_static_toolchain, find_toolchain
@@ -32,6 +32,9 @@ from .origin import origin, plain_passes
 from .prune import most_of_libraries, prune
 from .store import Cache
 
+if TYPE_CHECKING:
+    from ...targets.plain import Json
+
 FORM = "1"  # of a library's entry
 log = logging.getLogger("halotile.cache")
 
@@ -41,7 +44,7 @@ class Made:
     """A library in a folder: its manifest, the report of the build or, of one that was there, of that time's."""
 
     recorded: Recorded
-    report: dict[str, Any]
+    report: Json
     found: bool
 
 
@@ -173,7 +176,7 @@ def _copy(source: Path, destination: Path, link: bool) -> None:
     """All files of a folder; ``link``: as the same files, where both lie on one file system."""
     for file in source.iterdir():
         there = destination / file.name
-        make: Callable[[Path, Path], Any] = os.link if link else shutil.copy
+        make: Callable[[Path, Path], object] = os.link if link else shutil.copy
         try:
             make(file, there)
         except OSError:

@@ -27,7 +27,7 @@ def resolved_levels(levels: Any, target: str, cache: Cache | None) -> tuple[Targ
     return tuple(resolved(name, cache)[0] for name in level_names(text, target))
 
 
-def is_list(levels: Any) -> bool:
+def is_list(levels: object) -> bool:
     """Whether these are several names."""
     return isinstance(levels, Sequence) and all(isinstance(level, str) for level in levels)
 

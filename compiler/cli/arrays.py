@@ -8,21 +8,27 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import OutputError, RunError, did_you_mean
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..given import ArraysGiven
+    from ..spec import TensorSpec
 
 STREAM = "-"
 SUFFIXES = (".npy", ".npz", ".bin")
 
 
-def read_arrays(pairs: Sequence[str], specs: Sequence[Any], unused: Sequence[str] = ()) -> dict[str, Any]:
+def read_arrays(pairs: Sequence[str], specs: Sequence[TensorSpec], unused: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """``-i x=in.npy``, ``-i in.npy`` (of a model with one input) or ``-i all.npz`` -> arrays by input name.
 
     ``specs``: TensorSpecs of the inputs, which say what the bytes of a .bin are. ``unused`` are inputs of the ONNX
     model that no output depends on. ``-`` is standard input."""
     by_name = {spec.name: spec for spec in specs}
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, np.ndarray] = {}
     for text in pairs:
         name, path = split_file(text, [*by_name], "input", unused)
         loaded = read_file(path, by_name.get(name or next(iter(by_name), "")), "input")
@@ -35,7 +41,7 @@ def read_arrays(pairs: Sequence[str], specs: Sequence[Any], unused: Sequence[str
     return arrays
 
 
-def read_file(path: str, spec: Any, what: str) -> Any:
+def read_file(path: str, spec: Any, what: str) -> ArraysGiven:
     """The array in a file, or a dict of those in an .npz; ``spec`` says what plain bytes are."""
     import numpy as np
 
@@ -53,7 +59,7 @@ def read_file(path: str, spec: Any, what: str) -> Any:
         raise RunError(f"{what} file {shown} is not a .npy or .npz file of plain numbers") from None
 
 
-def _plain(data: bytes, spec: Any, where: str) -> Any:
+def _plain(data: bytes, spec: TensorSpec, where: str) -> object:
     """Plain bytes, in the order of C and of this machine, as the array that ``spec`` is of."""
     import numpy as np
 
@@ -85,7 +91,7 @@ def split_file(text: str, names: Sequence[str], what: str, unused: Sequence[str]
     return None, text
 
 
-def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
+def write_arrays(path: str, arrays: Mapping[str, object]) -> None:
     """One array as .npy or plain bytes (.bin), or several as .npz, under the file's name only when whole.
 
     ``-`` is standard output. A device or a pipe is written to, not replaced."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import parameters
 from .console import columns, emit, size
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 _COLUMNS = ("min", "p50", "p90", "p99", "max", "mean")
 
@@ -14,7 +17,7 @@ _COLUMNS = ("min", "p50", "p90", "p99", "max", "mean")
 def bench_build(
     directory: str, on: str | None, threads: Sequence[int], warmup: int, runs: int, affinity: str | None,
     wanted: Mapping[str, int], quiet: bool = False,
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[Json]:  # fmt: skip
     """Times of ``directory``'s program with each number of threads; prints a table, unless ``quiet``, and returns the
     figures. ``wanted``: sizes of open dimensions; the others have their typical ones."""
     from ..remote.model import RemoteModel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import click
 from ...errors import TargetError, ToolchainError, VerificationError
 from . import completers, parameters
 from .console import StageProgress, emit, emit_json, note, on_terminal
-from .images import images_options, images_wanted
+from .images import Pairs, images_options, images_wanted
 from .interrupt import removed_on_exit
 from .models import remember_model
 from .recipe import FormatType, GlibcType, chosen_formats, compare_with, from_manifest, linked_target
@@ -20,8 +21,11 @@ from .shapes import shape_options
 from .verb import OTHERS, verb
 
 if TYPE_CHECKING:
+    from ...targets.plain import Json
     from ..cache.store import Cache
+    from ..options import Shapes
     from ..runtime.recorded import Recorded
+    from ..state import Options
 
 STAGES = (
     "import", "simplify", "reassociate", "dots", "numbers", "merge", "fuse", "layout", "select", "tile", "schedule",
@@ -116,7 +120,7 @@ def build(
     target: str,
     cache: bool,
     output: str | None,
-    shapes: Any,
+    shapes: Shapes | None,
     as_json: bool,
     table: bool | None,
     **options: Any,
@@ -158,14 +162,15 @@ def build(
 
 
 def _options(
-    target_text: str, shapes: Any, cache: Cache | None, *, typical: Any, fixed: Any, name: str | None,
+    target_text: str, shapes: Shapes | None, cache: Cache | None, *, typical: Mapping[str, int] | None,
+    fixed: Sequence[tuple[str, object]], name: str | None,
     threads: int | None, exact: bool, float_mode: str, formats: tuple[str, ...] | None, static: bool, cc: str | None,
     glibc: str | None, stop_after: str | None, dump_ir: str | None, tile: str | None, memory_budget: int | None,
-    inputs: Any, outputs: Any, images: str | None,
+    inputs: Pairs, outputs: Pairs, images: str | None,
     optimize: str, timers: bool, tuning: str | None, weights: str, flush_denormals: bool, explain: bool,
     levels: str | None, precision: str, stream: bool, stream_rows: int | None,
-    **_: Any,
-) -> Any:  # fmt: skip
+    **_: object,
+) -> Options:  # fmt: skip
     """The pipeline's options from the command's; what can be refused without loading the compiler is refused first."""
     from ...targets.resolve import precheck
     from ..cache.targets import resolved, resolved_levels
@@ -198,8 +203,9 @@ def _options(
 
 
 def _int8(
-    path: Path, options: Any, quiet: bool, *, precision: str, calibrate: str | None, error: float | None, **_: Any
-) -> Any:
+    path: Path, options: Options, quiet: bool, *, precision: str, calibrate: str | None, error: float | None,
+    **_: object
+) -> Json | None:
     """The plan of layers in bytes, where these are asked for."""
     from ..quantise.wish import int8_plan
 
@@ -210,7 +216,9 @@ def _int8(
         )  # fmt: skip
 
 
-def _halves(path: Path, options: Any, *, precision: str, calibrate: str | None, **_: Any) -> Any:
+def _halves(
+    path: Path, options: Options, *, precision: str, calibrate: str | None, **_: object
+) -> Mapping[str, float] | None:
     """How large the model's numbers are, where layers in float16 are asked for."""
     from ..quantise.halves import largest_of
 
@@ -220,8 +228,8 @@ def _halves(path: Path, options: Any, *, precision: str, calibrate: str | None, 
 
 
 def _budgeted(
-    path: Path, chosen: Any, quiet: bool, *, precision: str, calibrate: str | None, error: float | None, **_: Any
-) -> Any:
+    path: Path, chosen: Options, quiet: bool, *, precision: str, calibrate: str | None, error: float | None, **_: object
+) -> Options:
     """A precision for each layer, where an error is to be kept."""
     from ..budget.wish import budgeted
 
@@ -234,8 +242,8 @@ def _path(text: str | None) -> Path | None:
 
 
 def _build(
-    path: Path, final: Path | None, options: Any, manifest: Recorded | None, as_json: bool, table: bool,
-    *, verify: bool | None, rtol: float | None, atol: float, seed: int, explain: bool, **_: Any,
+    path: Path, final: Path | None, options: Options, manifest: Recorded | None, as_json: bool, table: bool,
+    *, verify: bool | None, rtol: float | None, atol: float, seed: int, explain: bool, **_: object,
 ) -> None:  # fmt: skip
     wanted = final is not None and _should_verify(verify, options)
     from ..cache.library import library as made_library
@@ -287,7 +295,7 @@ def _build(
         emit(str(final))
 
 
-def _should_verify(verify: bool | None, options: Any) -> bool:
+def _should_verify(verify: bool | None, options: Options) -> bool:
     """As asked; when not asked, if the library runs here and onnxruntime is installed."""
     from ..cache.targets import resolved
     from ..verify import available
@@ -315,7 +323,7 @@ def _should_verify(verify: bool | None, options: Any) -> bool:
 
 def _verify(
     path: Path, library: Path, rtol: float, atol: float, exact: bool, seed: int, *, asked: bool
-) -> dict[str, Any] | None:  # fmt: skip
+) -> Json | None:  # fmt: skip
     """Runs the staged library beside ONNX Runtime; a disagreement is an error, and so nothing gets its final name.
 
     Without a shared library its program stands in, and without either there is nothing to run.

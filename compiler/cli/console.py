@@ -38,7 +38,7 @@ def open_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
 
 
-def emit_json(data: Any) -> None:
+def emit_json(data: object) -> None:
     """Writes plain data to stdout as JSON; what JSON has no word for (NaN, infinities, our own types) becomes text."""
     emit(json.dumps(_finite(data), indent=2, ensure_ascii=False, default=_plain, allow_nan=False))
 
@@ -64,7 +64,7 @@ def on_terminal() -> bool:
     return sys.stderr.isatty() and _volume >= 0
 
 
-def columns(rows: Iterable[Sequence[Any]], indent: int = 0) -> str:
+def columns(rows: Iterable[Sequence[object]], indent: int = 0) -> str:
     """Rows as aligned text columns; the last one runs free."""
     cells = [[str(c) for c in row] for row in rows]
     if not cells:
@@ -134,7 +134,7 @@ class StageProgress:
             self._task = self._bar.add_task("starting", total=None)
         return self
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
         if kind is None:
@@ -158,7 +158,7 @@ class StageProgress:
         print(f"[{now - self._begun:5.1f} s] {stage}{part}", file=sys.stderr, flush=True)
 
 
-def _finite(data: Any) -> Any:
+def _finite(data: object) -> object:
     if isinstance(data, dict):
         return {str(key): _finite(value) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
@@ -166,7 +166,7 @@ def _finite(data: Any) -> Any:
     return str(data) if isinstance(data, float) and not math.isfinite(data) else data
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if hasattr(value, "item") and not getattr(value, "shape", None):
         return value.item()
     if hasattr(value, "tolist"):

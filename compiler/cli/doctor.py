@@ -6,12 +6,15 @@ import importlib.util
 import platform
 from collections.abc import Callable
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import HalotileError
 from . import parameters
 from .console import columns, emit, emit_json, size
 from .verb import verb
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 Check = tuple[str, bool, Callable[[], str]]
 
@@ -30,7 +33,7 @@ def doctor(as_json: bool) -> int:
     return 0 if ok else 1
 
 
-def _examine(name: str, required: bool, look: Callable[[], str]) -> dict[str, Any]:
+def _examine(name: str, required: bool, look: Callable[[], str]) -> Json:
     try:
         return {"name": name, "required": required, "ok": True, "found": look()}
     except HalotileError as error:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from ...errors import HalotileError
+from ...targets.plain import JsonView
 from . import completers
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from ...targets.plain import Json
+    from ..images import Plain
+
+F = TypeVar("F", bound=Callable[..., object])
+Pairs = Sequence[tuple[str, JsonView]]  # of an option that is given once for each input: its name, and what is said
 
 
 class AroundType(click.ParamType):
@@ -22,7 +28,7 @@ class AroundType(click.ParamType):
     def __init__(self, of_inputs: bool) -> None:
         self._of_inputs = of_inputs
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, dict[str, Any]]:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Json]:
         if isinstance(value, tuple):
             return value
         from ..images import Image, Output, from_text
@@ -54,7 +60,7 @@ def images_options(function: F) -> F:
     )(function)  # fmt: skip
 
 
-def images_wanted(inputs: Any, outputs: Any, file: str | None) -> Any:
+def images_wanted(inputs: Pairs, outputs: Pairs, file: str | None) -> tuple[Plain | None, Plain | None]:
     """What is asked for of inputs and of outputs, by name; one name given twice is a usage error."""
     from ..images import both
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from ...errors import RunError, did_you_mean
-from ..options import Stage
+from ..options import Shapes, Stage
 from . import completers, parameters
 from .console import columns, count, emit, emit_json, note, seconds, size
 from .failure import one_line
-from .images import images_options, images_wanted
+from .images import Pairs, images_options, images_wanted
 from .shapes import shape_options
 from .summary import explanation, symbol_text
 from .verb import verb
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 STAGES = get_args(Stage)
 _TILING = ("tile", "memory_budget", "optimize", "threads")
@@ -82,10 +86,11 @@ _VIEWS = {
 @parameters.target_option
 @parameters.json_option
 def inspect(
-    model: str, shapes: Any, typical: Any, fixed: Any, stage: Any, float_mode: str, check: bool,
+    model: str, shapes: Shapes | None, typical: Mapping[str, int] | None,
+    fixed: Sequence[tuple[str, object]], stage: Any, float_mode: str, check: bool,
     timeline: bool, svg: str | None, target: str, as_json: bool, plan: bool, pareto: bool, explain: bool,
-    nodes: tuple[str, ...], inputs: Any, outputs: Any, images: str | None, reach: bool,
-    precision_plan: bool, calibrate: str | None, error: float | None, **tiling: Any,
+    nodes: tuple[str, ...], inputs: Pairs, outputs: Pairs, images: str | None, reach: bool,
+    precision_plan: bool, calibrate: str | None, error: float | None, **tiling: object,
 ) -> None:  # fmt: skip
     """Show inputs, outputs, operators, coverage, multiply-adds and weights of MODEL (ONNX).
 
@@ -116,7 +121,7 @@ def inspect(
     if reach:
         from .reach import show as show_reach
 
-        wish = {"fixed": known, "float_mode": float_mode, "typical": typical, "inputs": before, "outputs": behind}
+        wish: Json = {"fixed": known, "float_mode": float_mode, "typical": typical, "inputs": before, "outputs": behind}
         return show_reach(path, shapes, target, as_json, wish)
     if precision_plan:
         from .precision import show as show_precision
@@ -144,7 +149,7 @@ def inspect(
         emit(_file_text(data) if stage is None else _stage_text(data))
 
 
-def _kernels_of(kernels: list[dict[str, Any]], nodes: tuple[str, ...], path: Path) -> list[dict[str, Any]]:
+def _kernels_of(kernels: list[Json], nodes: tuple[str, ...], path: Path) -> list[Json]:
     """The kernels that have one of the nodes in them; RunError for a node that the model has not."""
     from ..frontend.load import load
 
@@ -169,7 +174,7 @@ def _inside(nodes: int) -> str:
     return f", {nodes} of them in branches, bodies and functions" if nodes else ""
 
 
-def _file_text(data: dict[str, Any]) -> str:
+def _file_text(data: Json) -> str:
     macs = (
         count(data["macs"]) if data["macs"] is not None else f"open for {len(data['macs_unknown_for'])} nodes"
     )
@@ -203,7 +208,7 @@ def _short(text: str) -> str:
     return line if len(line) <= 100 else f"{line[:97]}..."
 
 
-def _coverage(coverage: dict[str, Any]) -> str:
+def _coverage(coverage: Json) -> str:
     if coverage["supported"]:
         return (
             "all operators"
@@ -213,7 +218,7 @@ def _coverage(coverage: dict[str, Any]) -> str:
     return f"{len(coverage['refused'])} refused"
 
 
-def _stage_text(data: dict[str, Any]) -> str:
+def _stage_text(data: Json) -> str:
     parts = [
         columns(
             [
@@ -240,7 +245,7 @@ def _stage_text(data: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _simplify_text(details: dict[str, Any]) -> str:
+def _simplify_text(details: Json) -> str:
     """What each rule did how often, what was declined and why, and what the check covered."""
     applied = details["applied"]
     head = f"simplify ({details['float_mode']}): {sum(applied.values())} rewrites by {len(applied)} rules"
@@ -257,7 +262,7 @@ def _simplify_text(details: dict[str, Any]) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _tensor(tensor: dict[str, Any]) -> str:
+def _tensor(tensor: Json) -> str:
     if tensor["shape"] is None:
         return f"{tensor['name']}: {tensor['dtype']} of unknown rank"
     return f"{tensor['name']}: {tensor['dtype']}[{', '.join('?' if d is None else str(d) for d in tensor['shape'])}]"

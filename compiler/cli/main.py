@@ -11,7 +11,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -36,7 +35,9 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
             ctx.fail(f"there is no command {name!r}{did_you_mean(name, _COMMANDS)}")
@@ -69,7 +70,7 @@ def run(arguments: Sequence[str], last: bool = False) -> int:
     as_json, debug = "--json" in arguments, "--debug" in arguments[:1]
     set_volume(0)
     try:
-        result: Any = cli.main(args=list(arguments), prog_name="halotile", standalone_mode=False)
+        result: int | None = cli.main(args=list(arguments), prog_name="halotile", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code

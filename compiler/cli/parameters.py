@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,8 +15,15 @@ from .places import check_destination as check_destination
 from .places import check_file_destination as check_file_destination
 from .places import check_library_path as check_library_path
 
-F = TypeVar("F", bound=Callable[..., Any])
-_kept: list[Any] = []  # folders that go with the process
+if TYPE_CHECKING:
+    from ..cache.store import Cache
+    from ..given import ArraysGiven
+    from ..options import Fixed
+    from ..runtime.private import PrivateFolder
+    from ..runtime.recorded import Recorded
+
+F = TypeVar("F", bound=Callable[..., object])
+_kept: list[PrivateFolder] = []  # folders that go with the process
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class FixType(click.ParamType):
 
     name = "name=v,v,...|file.npy"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, Any]:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, object]:
         if isinstance(value, tuple):
             return value
         from ..options import Fixed
@@ -108,7 +115,7 @@ class BytesType(click.ParamType):
 
     name = "size"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         from ...errors import HalotileError
         from ..options import checked_budget
 
@@ -177,7 +184,7 @@ def cache_option(function: F) -> F:
     )(function)
 
 
-def cache_of(wanted: bool) -> Any:
+def cache_of(wanted: bool) -> Cache | None:
     """The cache that the environment names, or None."""
     from ..cache.place import cache_of_environment
 
@@ -198,7 +205,7 @@ def on_option(function: F) -> F:
     )(function)
 
 
-def streams(made: Any) -> bool:
+def streams(made: Recorded | None) -> bool:
     """Whether a manifest is of a library that streams."""
     return made is not None and "stream" in made.everything.get("report", {})
 
@@ -228,7 +235,7 @@ class ToleranceType(click.ParamType):
 
     name = "float"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
             number = float(value)
         except ValueError:
@@ -252,7 +259,7 @@ def tolerance_options(function: F) -> F:
     )(function)
 
 
-def fixed_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
+def fixed_of(pairs: Sequence[tuple[str, object]]) -> dict[str, Fixed] | None:
     """The values by input name; one name given twice is a usage error."""
     from ..options import checked_fixed
 
@@ -264,7 +271,7 @@ def fixed_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
     return checked_fixed(dict(pairs))
 
 
-def _bytes_of(name: str, value: PlainBytes) -> Any:
+def _bytes_of(name: str, value: PlainBytes) -> ArraysGiven:
     """The array that a file of plain bytes holds for an input of the model on the command line."""
     from ...errors import ShapeError
     from ..frontend.load import load

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..options import Shapes
 from .console import columns, emit, emit_json, size
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json, JsonView
 
 
 def show(
@@ -15,7 +18,7 @@ def show(
     target: str,
     pareto: bool,
     as_json: bool,
-    options: Any,
+    options: JsonView,
 ) -> None:
     """Prints the plans of the tile groups, and with ``pareto`` the curve that they were chosen from.
 
@@ -39,7 +42,7 @@ def show(
     emit("\n\n".join(parts))
 
 
-def _curve(data: dict[str, Any]) -> str:
+def _curve(data: Json) -> str:
     from ..plans import undominated
 
     rows = [("predicted arena", "time, of untiled", "tile groups", "")]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..options import Shapes
 from .console import StageProgress, columns, count, emit, emit_json
 
+if TYPE_CHECKING:
+    from ...targets.plain import Json, JsonView
+
 
 def show(
-    model: Path, shapes: Shapes | None, target: str, as_json: bool, options: Any, calibrate: str | None,
+    model: Path, shapes: Shapes | None, target: str, as_json: bool, options: JsonView, calibrate: str | None,
     error: float | None,
 ) -> None:  # fmt: skip
     """Prints layers with precision, share of the error, predicted cycles and reason, and the curve of error against
@@ -29,7 +32,7 @@ def show(
     emit("\n\n".join((_head(data), _layers(data), _curve(data))))
 
 
-def _head(data: dict[str, Any]) -> str:
+def _head(data: Json) -> str:
     rows = [("target", data["target"]), ("layers", f"{len(data['layers'])}, in what is computed together")]
     if (chosen := data["chosen"]) is not None:
         rows += [
@@ -42,7 +45,7 @@ def _head(data: dict[str, Any]) -> str:
     return columns(rows)
 
 
-def _layers(data: dict[str, Any]) -> str:
+def _layers(data: Json) -> str:
     """Each unit in its precision; without a limit, in every one that is faster."""
     rows = [("layer", "operator", "precision", "error share", "predicted cycles", "reason")]
     for row in data["layers"]:
@@ -56,7 +59,7 @@ def _layers(data: dict[str, Any]) -> str:
     return columns(rows)
 
 
-def _curve(data: dict[str, Any]) -> str:
+def _curve(data: Json) -> str:
     rows = [("expected error", "time, of float32", "layers that are narrower", "")]
     for point in data["curve"]:
         what = ", ".join(f"{n} {kind}" for kind, n in point["precisions"].items()) or "none"
@@ -65,5 +68,5 @@ def _curve(data: dict[str, Any]) -> str:
     return columns(rows)
 
 
-def _part(data: dict[str, Any], point: dict[str, Any]) -> float:
+def _part(data: Json, point: Json) -> float:
     return float(point["cycles"] / data["cycles_float32"])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..options import Shapes
 from ..reach.words import AxisReach, Cut, Reach
 from .console import columns, emit, emit_json
 
+if TYPE_CHECKING:
+    from ...targets.plain import JsonView
 
-def show(model: str | Path, shapes: Shapes | None, target: str, as_json: bool, options: Any) -> None:
+
+def show(model: str | Path, shapes: Shapes | None, target: str, as_json: bool, options: JsonView) -> None:
     """Prints the reach of every output of a model that is only simplified. ``options`` are the pipeline's."""
     from ...targets.resolve import resolve
     from ..pipeline import run_pipeline

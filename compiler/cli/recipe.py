@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +18,7 @@ from .shapes import OPTIONS as SHAPES
 
 if TYPE_CHECKING:
     from ..runtime.recorded import Recorded
+    from ..state import Options
 
 FORMATS = ("so", "a", "exe")
 # What decides the result: with --from it comes from the manifest, and from nowhere else. (--cc is the user's to say.)
@@ -33,7 +34,7 @@ class FormatType(click.ParamType):
 
     name = "so,a,exe"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
         if isinstance(value, tuple):
             return value
         parts = [part.strip() for part in str(value).split(",") if part.strip()]
@@ -50,13 +51,13 @@ class GlibcType(click.ParamType):
 
     name = "version"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not re.fullmatch(r"2\.\d{1,2}", str(value)):
             self.fail(f"{value!r} is not a version of glibc such as 2.31", param, ctx)
         return str(value)
 
 
-def linked_target(target: Target, static: bool, glibc: str | None) -> Any:
+def linked_target(target: Target, static: bool, glibc: str | None) -> Target:
     """The target with the C library that the options ask for."""
     from ..codegen.toolchain import musl
 
@@ -88,7 +89,7 @@ def chosen_formats(target: Target, formats: tuple[str, ...] | None, static: bool
 
 def from_manifest(
     ctx: click.Context, text: str, model: str | None, cc: str | None
-) -> tuple[Path, Any, Recorded]:
+) -> tuple[Path, Options, Recorded]:
     """(model file, options, manifest) of ``--from``; options that contradict it are a usage error. ``cc`` is the user's
     choice of a compiler."""
     from ...targets import llvm

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from . import parameters
 from .console import StageProgress, emit, emit_json, size
-from .images import images_options, images_wanted
+from .images import Pairs, images_options, images_wanted
 from .shapes import shape_options
 from .verb import verb
+
+if TYPE_CHECKING:
+    from ..options import Shapes
 
 
 @verb(
@@ -49,9 +53,11 @@ from .verb import verb
 @parameters.target_option
 @parameters.json_option
 def report(
-    model: str, output: str, seconds: float, shapes: Any, typical: Any, fixed: Any, threads: int | None, exact: bool,
-    tile: Any, memory_budget: int | None, optimize: str, weights: str, tuning: str | None, cache: bool, target: str,
-    as_json: bool, inputs: Any, outputs: Any, images: str | None,
+    model: str, output: str, seconds: float, shapes: Shapes | None, typical: Mapping[str, int] | None,
+    fixed: Sequence[tuple[str, object]], threads: int | None, exact: bool,
+    tile: str | None, memory_budget: int | None, optimize: str, weights: str, tuning: str | None, cache: bool,
+    target: str,
+    as_json: bool, inputs: Pairs, outputs: Pairs, images: str | None,
 ) -> None:  # fmt: skip
     """Compile MODEL (ONNX) and write one HTML page about it: kernels and their times, the arena, tiles, agreement.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
@@ -44,7 +44,8 @@ from .verb import verb
 )
 @parameters.json_option
 def run(
-    directory: str, inputs: Any, outputs: Any, sizes: Any, on: str | None, threads: int | None, seed: int,
+    directory: str, inputs: Sequence[str], outputs: Sequence[str], sizes: Sequence[dict[str, int]],
+    on: str | None, threads: int | None, seed: int,
     repeat: int, as_json: bool, tile: str | None,
 ) -> None:  # fmt: skip
     """Run the library in DIR once and write or describe its outputs.

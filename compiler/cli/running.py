@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import RunError, did_you_mean
 from .arrays import STREAM, read_arrays, split_file, write_arrays
 from .console import columns, emit, emit_json, note
 from .places import check_file_destination
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...targets.plain import Json
 
 
 def sizes_in(text: str) -> dict[str, int]:
@@ -27,7 +32,8 @@ def _sizes(parts: Sequence[str]) -> dict[str, int]:
 
 
 def run_once(
-    model: Any, inputs: Any, outputs: Any, wanted: dict[str, int], threads: int | None, seed: int, repeat: int,
+    model: Any, inputs: Sequence[str], outputs: Sequence[str], wanted: dict[str, int], threads: int | None, seed: int,
+    repeat: int,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Runs ``model`` on arrays from files, or random ones, and writes or describes its outputs (``halotile run``)."""
@@ -73,8 +79,8 @@ def run_once(
 
 
 def _timed(
-    model: Any, arrays: dict[str, Any], threads: int | None, repeat: int
-) -> tuple[dict[str, Any], float]:
+    model: Any, arrays: dict[str, np.ndarray], threads: int | None, repeat: int
+) -> tuple[Json, float]:
     """(outputs, median of the runs in seconds); elsewhere the program over there holds the watch."""
     if hasattr(model, "place"):
         results = model(arrays, threads, repeat)
@@ -87,7 +93,7 @@ def _timed(
     return results, sorted(times)[len(times) // 2]
 
 
-def destinations(texts: Any, names: list[str]) -> dict[str, list[str]]:
+def destinations(texts: Sequence[str], names: list[str]) -> dict[str, list[str]]:
     """File -> names of the outputs that go into it; refuses a folder that isn't there before anything runs."""
     found: dict[str, list[str]] = {}
     for text in texts:
@@ -98,15 +104,15 @@ def destinations(texts: Any, names: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def _describe(name: str, array: Any) -> dict[str, Any]:
-    described: dict[str, Any] = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
+def _describe(name: str, array: np.ndarray) -> Json:
+    described: Json = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
     if array.size:
         wide = array.astype("float64")
         described |= {"min": float(wide.min()), "mean": float(wide.mean()), "max": float(wide.max())}
     return described
 
 
-def _range(described: dict[str, Any]) -> str:
+def _range(described: Json) -> str:
     if "min" not in described:
         return "empty"
     return f"min {described['min']:.6g}  mean {described['mean']:.6g}  max {described['max']:.6g}"

@@ -12,7 +12,7 @@ from ...errors import ShapeError
 from ..extents import Extent, checked_dimension
 from . import completers
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 Dim = int | str
 OPTIONS = ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes")
 
@@ -23,7 +23,9 @@ class ShapeType(click.ParamType):
 
     name = "name=d,d,..."
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, tuple[Dim, ...]]:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[Dim, ...]]:
         if isinstance(value, tuple):
             return value
         name, equals, dims = str(value).rpartition("=")
@@ -40,7 +42,9 @@ class TypicalType(click.ParamType):
 
     name = "name=size,..."
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[tuple[str, int], ...]:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[tuple[str, int], ...]:
         if isinstance(value, tuple):
             return value
         found = []
@@ -57,7 +61,9 @@ class ProfileType(click.ParamType):
 
     name = "name:dxd...,..."
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> dict[str, tuple[int, ...]]:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, tuple[int, ...]]:
         if isinstance(value, dict):
             return value
         found: dict[str, tuple[int, ...]] = {}
@@ -76,7 +82,7 @@ def shape_options(function: F) -> F:
     """``--shape``, ``--typical`` and TensorRT's three, given to ``function`` as ``shapes`` and ``typical``."""
 
     @functools.wraps(function)
-    def with_shapes(*arguments: Any, **options: Any) -> Any:
+    def with_shapes(*arguments: Any, **options: Any) -> object:
         given = {name: options.pop(name) for name in OPTIONS}
         shapes = _shapes_of(given["shapes"])
         for name, dims in _profiles(*(given[o] or {} for o in OPTIONS[2:])).items():

@@ -9,7 +9,7 @@ import click
 
 from .running import sizes_in
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class SizeType(click.ParamType):
@@ -17,7 +17,7 @@ class SizeType(click.ParamType):
 
     name = "name=n,..."
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> dict[str, int]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, int]:
         if isinstance(value, dict):
             return value
         found = sizes_in(value)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from . import completers, parameters
 from .arrays import STREAM, split_file
 from .console import StageProgress, emit, emit_json
 from .verb import verb
+
+if TYPE_CHECKING:
+    import numpy as np
 
 TYPES = ("float32", "uint8", "uint16")
 
@@ -60,7 +63,8 @@ TYPES = ("float32", "uint8", "uint16")
 @parameters.threads_option
 @parameters.json_option
 def stream(
-    directory: str, inputs: Any, outputs: Any, layout: str | None, kind: str, target_kind: str | None, scale: str,
+    directory: str, inputs: Sequence[str], outputs: Sequence[str], layout: str | None, kind: str,
+    target_kind: str | None, scale: str,
     target_scale: str, journal: bool, threads: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compute an image of any height with the library in DIR, which was built with --stream.
@@ -158,7 +162,7 @@ def _plain_rows(
     return total
 
 
-def _read_rows(width: int, channels: int, dtype: Any) -> Iterator[Any]:
+def _read_rows(width: int, channels: int, dtype: np.dtype) -> Iterator[np.ndarray]:
     import numpy as np
 
     size = width * channels * dtype.itemsize
@@ -168,7 +172,7 @@ def _read_rows(width: int, channels: int, dtype: Any) -> Iterator[Any]:
         yield np.frombuffer(data, dtype).reshape(-1, width, channels)
 
 
-def _write_rows(rows: Any, scale: float, kind: str) -> None:
+def _write_rows(rows: np.ndarray, scale: float, kind: str) -> None:
     import numpy as np
 
     plain = rows[0].transpose(1, 2, 0) if rows.ndim == 4 else rows

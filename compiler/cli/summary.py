@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .console import columns, count, seconds, size
 from .failure import one_line
 from .legend import legend
 
+if TYPE_CHECKING:
+    from ...targets.plain import Json, JsonView
 
-def _stored(stored: dict[str, Any] | None) -> list[tuple[str, str]]:
+
+def _stored(stored: Json | None) -> list[tuple[str, str]]:
     """Weights in few bytes, beside what they would take, and how far they are off."""
     if stored is None:
         return []
@@ -26,7 +28,7 @@ def _level(one: dict[str, Any]) -> str:
     return f"{size(one['weight_bytes'])} of weights{made}, arena {size(one['arena_bytes'])}"
 
 
-def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple[str, str]]:
+def rows(report: Json, model: Path, output: Path | None) -> list[tuple[str, str]]:
     """What the table says, as (what, value); what the stages run did not find out is left out."""
     before = report.get("operators_before") or {}
     kernels = report.get("kernels")
@@ -76,7 +78,7 @@ def rows(report: dict[str, Any], model: Path, output: Path | None) -> list[tuple
     return found
 
 
-def symbol_text(symbol: Mapping[str, Any]) -> str:
+def symbol_text(symbol: JsonView) -> str:
     """An open dimension: its sizes, the one that is planned for, and why it has its bounds."""
     from ..extents import sizes_text
 
@@ -84,7 +86,7 @@ def symbol_text(symbol: Mapping[str, Any]) -> str:
     return "; ".join((f"{one_line(symbol['name'])}: {sizes}, planned for {symbol['typical']}", *symbol["why"]))
 
 
-def print_table(report: dict[str, Any], model: Path, output: Path | None) -> None:
+def print_table(report: Json, model: Path, output: Path | None) -> None:
     """The table on stderr."""
     from rich import box
     from rich.console import Console
@@ -98,7 +100,7 @@ def print_table(report: dict[str, Any], model: Path, output: Path | None) -> Non
     Console(stderr=True, highlight=False).print(table)
 
 
-def explanation(report: dict[str, Any]) -> str:
+def explanation(report: Json) -> str:
     """Each stage's notes, then each kernel with the operators in it, its schedule and its reasons."""
     parts = []
     for stage, notes in (report.get("notes") or {}).items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,11 +13,16 @@ from . import completers, parameters
 from .console import columns, emit, emit_json, size
 from .verb import Verb
 
+if TYPE_CHECKING:
+    from ...targets.plain import Json
+
 
 class Targets(click.Group):
     """The group, which knows what a misspelt verb of it may have meant."""
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self.commands and not args[0].startswith("-"):
             ctx.fail(f"there is no command {args[0]!r} of targets{did_you_mean(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
@@ -90,7 +95,7 @@ def _instructions(target: Target) -> list[str]:
     return sorted(flags.computing(here & flags.visible(arch)))
 
 
-def _data(target: Target) -> dict[str, Any]:
+def _data(target: Target) -> Json:
     return asdict(target)
 
 

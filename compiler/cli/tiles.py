@@ -8,18 +8,29 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import OutputError, RunError
 from .arrays import split_file
 from .console import columns, emit, emit_json, note
 from .running import destinations
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...targets.plain import Json
+    from ..reach.blocks import Blocks
+
 
 def run_tiled(
-    folder: Path, inputs: Any, outputs: Any, tile: int | tuple[int, ...] | None, threads: int | None, as_json: bool
+    folder: Path,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    tile: int | tuple[int, ...] | None,
+    threads: int | None,
+    as_json: bool,
 ) -> None:
     """Computes the outputs that have files with the library in ``folder``, and tells how long it took."""
     from ..model import load
@@ -28,7 +39,7 @@ def run_tiled(
         _run(model, inputs, outputs, tile, as_json)
 
 
-def _run(model: Any, inputs: Any, outputs: Any, tile: int | tuple[int, ...] | None, as_json: bool) -> None:
+def _run(model: Any, inputs: Sequence[str], outputs: Sequence[str], tile: Any, as_json: bool) -> None:
     from ..reach.blocks import Blocks
 
     arrays = _mapped(inputs, model)
@@ -43,7 +54,7 @@ def _run(model: Any, inputs: Any, outputs: Any, tile: int | tuple[int, ...] | No
         out = {name: stack.enter_context(_target(path, blocks, name)) for name, path in files.items()}
         model.map_blocks(arrays, out, tile=tile, outputs=[*files])
     seconds = time.perf_counter() - start
-    made: list[dict[str, Any]] = [
+    made: list[Json] = [
         {"name": name, "dtype": str(blocks.dtypes[name]), "shape": list(blocks.grid.made[name])} for name in files
     ]
     if as_json:
@@ -53,12 +64,12 @@ def _run(model: Any, inputs: Any, outputs: Any, tile: int | tuple[int, ...] | No
     emit(columns((files[d["name"]], f"{d['dtype']}{d['shape']}") for d in made))
 
 
-def _mapped(inputs: Any, model: Any) -> dict[str, Any]:
+def _mapped(inputs: Sequence[str], model: Any) -> Json:
     """The inputs' files as arrays that are read where they are cut."""
     import numpy as np
 
     names, unused = [t.name for t in model.inputs], model.recorded.report.dropped_inputs
-    found: dict[str, Any] = {}
+    found: Json = {}
     for text in inputs:
         name, path = split_file(text, names, "input", unused)
         if not path.endswith(".npy"):
@@ -81,7 +92,7 @@ def _only(names: list[str], path: str) -> str:
 
 
 @contextlib.contextmanager
-def _target(path: str, blocks: Any, name: str) -> Iterator[Any]:
+def _target(path: str, blocks: Blocks, name: str) -> Iterator[np.ndarray]:
     """A mapped file for an output, which gets its name when all is well, and is removed otherwise."""
     import numpy as np
 

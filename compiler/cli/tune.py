@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from . import parameters
 from .console import StageProgress, columns, emit, emit_json
-from .images import images_options, images_wanted
+from .images import Pairs, images_options, images_wanted
 from .shapes import shape_options
 from .verb import verb
+
+if TYPE_CHECKING:
+    from ..options import Shapes
 
 
 @verb(
@@ -44,8 +48,9 @@ from .verb import verb
 )
 @parameters.json_option
 def tune(
-    model: str, database: str, shapes: Any, typical: Any, fixed: Any, threads: int | None, exact: bool,
-    seconds: float, candidates: int, as_json: bool, inputs: Any, outputs: Any, images: str | None,
+    model: str, database: str, shapes: Shapes | None, typical: Mapping[str, int] | None,
+    fixed: Sequence[tuple[str, object]], threads: int | None, exact: bool,
+    seconds: float, candidates: int, as_json: bool, inputs: Pairs, outputs: Pairs, images: str | None,
 ) -> None:  # fmt: skip
     """Measure the kernels of MODEL (ONNX) on this machine, for later builds with --tuning.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -53,7 +53,7 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[tuple[str,
             formatter.write(f"{'':>{formatter.current_indent + 2}}{line}\n")
 
 
-def verb(name: str | None = None, **more: Any) -> Any:
+def verb(name: str | None = None, **more: object) -> Callable[[Callable[..., object]], click.Command]:
     """The decorator that makes a function a :class:`Verb`."""
     return click.command(name, cls=Verb, **more)
 

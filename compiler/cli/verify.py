@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +18,12 @@ from .interrupt import removed_on_exit
 from .shapes import shape_options
 from .sizes import size_option, sizes_of
 from .verb import verb
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
+    from ..cache.store import Cache
+    from ..options import Shapes
+    from ..verify import Verification
 
 
 @verb(
@@ -48,7 +55,8 @@ from .verb import verb
 @parameters.cache_option
 @parameters.json_option
 def verify(
-    model: str, directory: str | None, inputs: Any, sizes: Any, on: str | None, shapes: Any, typical: Any, fixed: Any,
+    model: str, directory: str | None, inputs: Sequence[str], sizes: Sequence[dict[str, int]],
+    on: str | None, shapes: Shapes | None, typical: Mapping[str, int] | None, fixed: Sequence[tuple[str, object]],
     cache: bool, as_json: bool, images: str | None, **options: Any,
 ) -> int:
     """Compare MODEL (ONNX) with ONNX Runtime: the library in DIR, or one compiled for this machine and thrown away.
@@ -77,7 +85,7 @@ def verify(
     else:
         with removed_on_exit(), tempfile.TemporaryDirectory() as temporary:
             library = Path(temporary) / "library"
-            wanted = {"shapes": shapes, "typical": typical, "fixed": known}
+            wanted: Json = {"shapes": shapes, "typical": typical, "fixed": known}
             before, behind = images_wanted((), (), images)
             wanted |= {"inputs": before, "outputs": behind}
             wanted |= {"threads": options["threads"], "exact": options["exact"]}
@@ -103,7 +111,7 @@ def _model_and_folder(model: str, directory: str | None) -> tuple[Path, Path | N
     return find_model(folder / MANIFEST, read_recorded(folder / MANIFEST)), folder
 
 
-def _compile(path: Path, library: Path, cache: Any, wanted: dict[str, Any], quiet: bool) -> None:
+def _compile(path: Path, library: Path, cache: Cache | None, wanted: Json, quiet: bool) -> None:
     from ..cache.library import library as made_library
     from ..cache.targets import resolved
     from ..state import Options
@@ -114,7 +122,8 @@ def _compile(path: Path, library: Path, cache: Any, wanted: dict[str, Any], quie
 
 
 def _compare(
-    path: Path, library: Path, inputs: Any, wanted: dict[str, int], on: str | None, *, threads: int | None, exact: bool,
+    path: Path, library: Path, inputs: Sequence[str], wanted: dict[str, int], on: str | None, *,
+    threads: int | None, exact: bool,
     rtol: float | None, **others: Any,
 ) -> Any:  # fmt: skip
     from ..recipe import fixed_of, reference_of, rtol_of
@@ -138,7 +147,7 @@ def _compare(
         )  # fmt: skip
 
 
-def _rows(result: Any) -> list[tuple[str, ...]]:
+def _rows(result: Verification) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("output", "elements", "largest error", "allowed", "")]
     for o in result.outputs:
         rows.append((o.name, str(o.elements), f"{o.max_error:.3g}", f"{o.limit:.3g}", o.verdict))

@@ -7,11 +7,14 @@ function of both sides of each condition.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...schedules.words.dims import Dim, is_whole, terms_of
 from ..spec import Condition, Symbol
 from .names import literal
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 _RELATIONS = {"is": "EQUAL", "at least": "AT_LEAST", "at most": "AT_MOST", "is 1 or": "ONE_OR"}
 _WORDS = {"is": "", "at least": "at least ", "at most": "at most ", "is 1 or": "1 or "}
@@ -37,7 +40,7 @@ def condition_text(conditions: Sequence[Condition], symbols: Sequence[Symbol]) -
     return _TEXT.format(rows=rows, cases=cases)
 
 
-def expression(dim: Any, places: Mapping[str, str]) -> str:
+def expression(dim: SizeLike, places: Mapping[str, str]) -> str:
     """A number or a Dim as an expression of C in int64_t, over ``places`` of the symbols."""
     if not is_whole(dim):
         raise ValueError(f"{dim} is no whole number")
@@ -48,7 +51,7 @@ def expression(dim: Any, places: Mapping[str, str]) -> str:
     return " + ".join(products) or "0"
 
 
-def _atom(atom: Any, places: Mapping[str, str]) -> str:
+def _atom(atom: SizeLike, places: Mapping[str, str]) -> str:
     if atom.kind == "symbol":
         return places[atom.text]
     a, b = (expression(operand, places) for operand in atom.operands)

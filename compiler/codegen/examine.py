@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import ToolchainError
 from ...targets.target import Target
 from .elf import ElfFacts, read_elf, version_key
 from .toolchain import machine_of
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 # The C library and its parts, by the names of glibc and musl, and the dynamic linker.
 _LIBRARIES = re.compile(
@@ -22,7 +25,7 @@ _LIBRARIES = re.compile(
 _ADVICE = "choose another --cc"
 
 
-def examine_shared(path: Path, target: Target, functions: Collection[str], weights: int = 0) -> dict[str, Any]:
+def examine_shared(path: Path, target: Target, functions: Collection[str], weights: int = 0) -> Json:
     """Facts of a shared library for the manifest; ToolchainError when the board could not load it."""
     facts = read_elf(path)
     _right_machine(path, facts, target)
@@ -40,7 +43,7 @@ def examine_shared(path: Path, target: Target, functions: Collection[str], weigh
     return _data(facts)
 
 
-def examine_program(path: Path, target: Target, weights: int = 0) -> dict[str, Any]:
+def examine_program(path: Path, target: Target, weights: int = 0) -> Json:
     """Facts of a static program; ToolchainError when it needs anything at all."""
     facts = read_elf(path)
     _right_machine(path, facts, target)
@@ -76,7 +79,7 @@ def _old_enough(path: Path, facts: ElfFacts, target: Target) -> None:
         )
 
 
-def _data(facts: ElfFacts) -> dict[str, Any]:
+def _data(facts: ElfFacts) -> Json:
     return {
         "machine": facts.machine,
         "bits": 64 if facts.wide else 32,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import ToolchainError
 from ...targets.target import Target
@@ -14,17 +14,20 @@ from .macho import read_macho
 from .pe import read_pe
 from .wasm import read_wasm
 
+if TYPE_CHECKING:
+    from ...targets.plain import Json
+
 # the C library of Windows 10 and newer, and the system
 _WINDOWS = re.compile(r"(KERNEL32|ntdll|ucrtbase|msvcrt|api-ms-win-crt-[\w-]+)\.dll", re.I)
 _MACOS = "/usr/lib/libSystem.B.dylib"
 
 
-def examine_elsewhere(path: Path, target: Target, functions: Collection[str], weights: int = 0) -> dict[str, Any]:
+def examine_elsewhere(path: Path, target: Target, functions: Collection[str], weights: int = 0) -> Json:
     """Facts of a library for the manifest; ToolchainError when nothing could load it."""
     return {"wasm": _wasm, "windows": _windows, "macos": _macos}[target.system](path, set(functions), weights)
 
 
-def _windows(path: Path, functions: set[str], weights: int) -> dict[str, Any]:
+def _windows(path: Path, functions: set[str], weights: int) -> Json:
     facts = read_pe(path)
     _kind(path, facts.library, facts.machine, "x86_64")
     foreign = [name for name in facts.needed if not _WINDOWS.fullmatch(name)]
@@ -35,7 +38,7 @@ def _windows(path: Path, functions: set[str], weights: int) -> dict[str, Any]:
     return {"machine": facts.machine, "bits": 64, "needs": list(facts.needed), "code_bytes": facts.code_bytes}
 
 
-def _macos(path: Path, functions: set[str], weights: int) -> dict[str, Any]:
+def _macos(path: Path, functions: set[str], weights: int) -> Json:
     facts = read_macho(path)
     _kind(path, facts.library, facts.machine, "aarch64")
     if set(facts.needed) - {_MACOS}:
@@ -58,7 +61,7 @@ def _whole(path: Path, weights: int) -> None:
         raise ToolchainError(f"{path.name} lost some of its {weights} bytes of weights")
 
 
-def _wasm(path: Path, functions: set[str], weights: int) -> dict[str, Any]:
+def _wasm(path: Path, functions: set[str], weights: int) -> Json:
     facts = read_wasm(path)
     if facts.imports:
         raise ToolchainError(f"{path.name} would need {', '.join(facts.imports)}, which no page has")

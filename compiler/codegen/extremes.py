@@ -12,12 +12,12 @@ is written here, and the sign of a zero is what changes: ReLU of -0 is +0, as el
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import tvm_ffi
 from tvm import tirx
 from tvm.ir.prim import expr as prim
 
+from ...schedules.words.tvm_types import Expr, Mutator, PrimFunc
 from ...targets.target import Target
 
 LARGER, SMALLER = "llvm.maximum", "llvm.minimum"
@@ -29,11 +29,11 @@ def has_extremes(target: Target) -> bool:
     return target.is_aarch64
 
 
-def extremes(function: Any, target: Target) -> Any:
+def extremes(function: PrimFunc, target: Target) -> PrimFunc:
     """The lowered ``function``, whose choices of the larger or smaller of two floats are the instruction."""
     kinds = ("float32", "float64", *(("float16",) if target.has_halves else ()))
 
-    def visit(choice: Any, mutator: Any) -> Any:
+    def visit(choice: Expr, mutator: Mutator) -> Expr:
         if str(choice.ty.dtype).partition("x")[0] in kinds:
             found = _of_number(choice) or _of_any(choice)
             if found is not None:
@@ -47,14 +47,14 @@ def extremes(function: Any, target: Target) -> Any:
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
-def _of_number(choice: Any) -> tuple[str, Any, Any] | None:
+def _of_number(choice: Expr) -> tuple[str, Expr, Expr] | None:
     """(instruction, its operands) of a choice that takes what is no number where it can't compare, and else a number
     that is known; None for all others."""
     found = _ordered(choice)
     return found if found is not None and _is_number(choice.true_value) else None
 
 
-def _of_any(choice: Any) -> tuple[str, Any, Any] | None:
+def _of_any(choice: Expr) -> tuple[str, Expr, Expr] | None:
     """The same of any two, the second of which is taken where it is NaN before they are compared."""
     guard, kept, inner = choice.condition, choice.false_value, choice.true_value
     if not isinstance(guard, prim.LE) or not isinstance(inner, prim.Select) or not _is_infinite(guard.b):
@@ -64,7 +64,7 @@ def _of_any(choice: Any) -> tuple[str, Any, Any] | None:
     return _ordered(inner)
 
 
-def _ordered(choice: Any) -> tuple[str, Any, Any] | None:
+def _ordered(choice: Expr) -> tuple[str, Expr, Expr] | None:
     """(instruction, operands) of a choice between the two that its condition compares; which is taken where they can't
     be compared is not looked at."""
     test, yes, no = choice.condition, choice.true_value, choice.false_value
@@ -78,20 +78,20 @@ def _ordered(choice: Any) -> tuple[str, Any, Any] | None:
     return None
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Expr) -> float | None:
     while isinstance(value, prim.Broadcast):
         value = value.value
     return float(value.value) if isinstance(value, prim.FloatImm) else None
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Expr) -> bool:
     number = _number(value)
     return number is not None and not math.isnan(number)
 
 
-def _is_infinite(value: Any) -> bool:
+def _is_infinite(value: Expr) -> bool:
     return _number(value) == math.inf
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Expr, b: Expr) -> bool:
     return bool(a.same_as(b)) or bool(tvm_ffi.structural_equal(a, b))

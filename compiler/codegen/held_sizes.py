@@ -21,12 +21,13 @@ from tvm.ir.prim import expr as prim
 
 from ...schedules.emit.builder import sequence
 from ...schedules.emit.open_sizes import SIZES
+from ...schedules.words.tvm_types import Expr, Mutator, PrimFunc, Stmt
 
 STEPS = (prim.Add, prim.Sub, prim.Mul, prim.FloorDiv, prim.FloorMod, prim.Min, prim.Max)
 LONG = (prim.FloorDiv, prim.FloorMod, prim.Min, prim.Max)  # what is worth its place in memory
 
 
-def held(function: Any) -> Any:
+def held(function: PrimFunc) -> PrimFunc:
     """The function with its sizes and the names that are quotients or extremes in memory."""
     names = list((function.attrs or {}).get(SIZES, ()))
     if not names:
@@ -48,15 +49,15 @@ def held(function: Any) -> Any:
 class _Holder:
     """``first``: the statements that hold what sizes alone decide."""
 
-    def __init__(self, sizes: Sequence[Any]) -> None:
+    def __init__(self, sizes: Sequence[Expr]) -> None:
         self.sizes = sizes
-        self.first: list[Any] = []
-        self.known: dict[Any, Any] = {}  # expressions of sizes -> where they are held
-        self.names: dict[Any, Any] = {}  # names -> the same
-        self.own: list[Any] = []  # this memory
+        self.first: list[Stmt] = []
+        self.known: dict[Expr, Expr] = {}  # expressions of sizes -> where they are held
+        self.names: dict[Expr, Expr] = {}  # names -> the same
+        self.own: list[Expr] = []  # this memory
 
-    def statements(self, whole: Any, mutator: Any) -> Any:
-        made: list[Any] = []
+    def statements(self, whole: Stmt, mutator: Mutator) -> Stmt:
+        made: list[Stmt] = []
         for part in whole.seq:
             value = mutator.mutate(part.value) if isinstance(part, tirx.Bind) else None
             if value is None:
@@ -69,12 +70,12 @@ class _Holder:
                 made.append(tirx.Bind(part.var, value))
         return sequence(made)
 
-    def _depends(self, value: Any) -> bool:
+    def _depends(self, value: Expr) -> bool:
         """True for what sizes enter."""
         known = [*self.sizes, *self.own]
         return any(u.same_as(k) for u in tirx.analysis.undefined_vars(value) for k in known)
 
-    def step(self, value: Any, mutator: Any) -> Any:
+    def step(self, value: Expr, mutator: Mutator) -> Expr:
         if str(value.ty.dtype) != "int32" or not self._of_sizes(value):
             return mutator.default_mutate(value)
         if not has(value, LONG):
@@ -86,15 +87,15 @@ class _Holder:
             self.first += [allocation, store]
         return self.known[key]
 
-    def variable(self, var: Any, _: Any) -> Any:
+    def variable(self, var: Expr, _: Mutator) -> Expr:
         return self.names.get(var, var)
 
-    def _of_sizes(self, value: Any) -> bool:
+    def _of_sizes(self, value: Expr) -> bool:
         used = tirx.analysis.undefined_vars(value)
         return bool(used) and all(any(u.same_as(s) for s in self.sizes) for u in used)
 
 
-def has(value: Any, kinds: tuple[Any, ...]) -> bool:
+def has(value: Expr, kinds: tuple[type, ...]) -> bool:
     """True if an expression has a part of one of ``kinds``, the shapes of what it reads aside."""
     stop = tvm_ffi.structural_walk(
         value, ((tirx.Buffer, lambda _: tvm_ffi.WalkResult.SKIP), (kinds, tvm_ffi.VisitInterrupt)), order="pre"
@@ -102,7 +103,7 @@ def has(value: Any, kinds: tuple[Any, ...]) -> bool:
     return stop is not None
 
 
-def _kept(name: str, value: Any) -> tuple[Any, Any, Any]:
+def _kept(name: str, value: Expr) -> tuple[Stmt, Stmt, Expr]:
     """The statements that put a value into memory, and what reads it."""
     buffer = tirx.decl_buffer((1,), "int32", name=name, scope="local", layout=None)
     zero = tirx.IntImm("int32", 0)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
 from tvm import tirx
+
+from ...schedules.words.tvm_types import Stmt
 
 PRAGMA = "pragma_import_llvm"
 
 
-def importing(body: Any, text: str) -> Any:
+def importing(body: Stmt, text: str) -> Stmt:
     """The lowered ``body`` with the functions of ``text`` at hand. TVM takes one such text of a function, so that they
     are joined; around all of the body, it would hide where the function returns from what comes after."""
     statements = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]

@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ...errors import ToolchainError
 from ...targets.target import Target
@@ -34,6 +34,9 @@ from .model_source import model_text
 from .spec import ABI, FORMATS, BuiltLibrary, LibrarySpec
 from .toolchain import Toolchain, find_static_toolchain, find_toolchain
 from .weights import write_weights
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 
 def build_library(
@@ -59,7 +62,7 @@ def build_library(
         spec.check_program()
     stem = spec.identifier
     files = {"header": f"{stem}.h"}
-    facts: dict[str, Any] = {}
+    facts: Json = {}
     with staged(Path(directory)) as stage:
         work = stage.work
         toolchain = toolchain or (find_toolchain(spec.target, cc) if {"so", "a"} & set(formats) else None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...targets.target import Target
 from ...targets.typed import UNTOLD
@@ -18,13 +18,14 @@ from ..spec import TensorSpec
 from .spec import ABI, ABI_OF_SHAPES
 
 if TYPE_CHECKING:
+    from ...targets.plain import Json
     from .spec import LibrarySpec
 
 _VOLATILE = ("seconds", "verification")
 
 
 def manifest_text(
-    spec: LibrarySpec, files: dict[str, str], folder: Path, fingerprint: str, facts: dict[str, Any]
+    spec: LibrarySpec, files: dict[str, str], folder: Path, fingerprint: str, facts: Json
 ) -> str:
     """The manifest of the finished ``files`` (kind -> name) in ``folder``; ``facts`` are what was found in them."""
     hashes = {name: _hash(folder / name) for name in sorted(files.values())}
@@ -58,28 +59,28 @@ def manifest_text(
     return json.dumps({**plain, "sha256": content_digest(plain)}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _hash(path: Path) -> dict[str, Any]:
+def _hash(path: Path) -> Json:
     return {"sha256": digest(path), "bytes": path.stat().st_size}
 
 
-def target_facts(target: Target) -> dict[str, Any]:
+def target_facts(target: Target) -> Json:
     """A target as a manifest has it: the facts of the machine, and constants that are its own."""
     facts = {key: value for key, value in asdict(target).items() if key not in UNTOLD}
     own = target.fitted.changed()
     return {**facts, "fitted": own} if own else {key: value for key, value in facts.items() if key != "fitted"}
 
 
-def _sizes(spec: LibrarySpec) -> dict[str, Any]:
+def _sizes(spec: LibrarySpec) -> Json:
     """What the sizes of a run may be."""
     told = [{"left": str(c.left), "relation": c.relation, "right": str(c.right), "why": c.why} for c in spec.conditions]
     return {"symbols": [asdict(symbol) for symbol in spec.symbols], "conditions": told}
 
 
-def _tensor(tensor: TensorSpec) -> dict[str, Any]:
+def _tensor(tensor: TensorSpec) -> Json:
     shape = [dim if isinstance(dim, int) else str(dim) for dim in tensor.shape]
     return {"name": tensor.name, "dtype": tensor.dtype, "shape": shape}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """numpy's numbers and paths in a report as JSON's."""
     return value.item() if hasattr(value, "item") else str(value)

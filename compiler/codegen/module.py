@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
@@ -34,8 +34,9 @@ from ...schedules.kernel.context import SLACK
 from ...schedules.tiled import TiledKernel
 from ...schedules.words.alignment import aligned
 from ...schedules.words.dims import is_dim, to_relax
-from ...schedules.words.group import Kernel, Packed, Scratchpad, Value
+from ...schedules.words.group import Kernel, Packed, Scratch, Scratchpad, Value
 from ...schedules.words.sizes import usual
+from ...schedules.words.tvm_types import Buffer, Expr, PrimFunc, Stmt
 from ...targets.target import Target
 from ..cache.store import Cache
 from ..flow.kernel import FlowKernel, kernels_of
@@ -44,6 +45,9 @@ from .names import MAIN, SHAPES
 from .objects import build_object
 from .open_sizes import first_offset, open_sizes, shapes_function
 from .steps import Form
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 C_CALL = 1  # TVM's name for "already has its final signature": a plain C function
 
@@ -55,7 +59,7 @@ class Weights:
     ``made`` are offsets in memory that ``form`` fills from it when the library is used."""
 
     chunks: tuple[np.ndarray, ...]
-    offsets: Mapping[Any, int]
+    offsets: Mapping[Value | Packed | Scratch, int]
     bytes: int
     denormals: int = 0
     known: Mapping[str, tuple[int, np.ndarray]] = field(default_factory=dict)  # by digest: place in the blob, bytes
@@ -88,7 +92,7 @@ def gather_weights(
     and dropped, one after the other, so that memory holds one of them."""
     places = places_of(places)
     chunks: list[np.ndarray] = []
-    offsets: dict[Any, int] = {}
+    offsets: dict[Value | Packed | Scratch, int] = {}
     known: dict[str, tuple[int, np.ndarray]] = {} if before is None else dict(before.known)
     total, denormals = (0, 0) if before is None else (before.bytes, before.denormals)
     alike, form = None if before is None else before.alike, Form()
@@ -107,7 +111,7 @@ def gather_weights(
 
     for kernel in kernels:
         for operand in kernel.operands:
-            source: Any = places.root(operand) if isinstance(operand, Value) else operand
+            source: Value | Packed | Scratch = places.root(operand) if isinstance(operand, Value) else operand
             if source in offsets or source in made or (data := constant_of(source)) is None:
                 continue
             data = np.ascontiguousarray(data)
@@ -133,7 +137,7 @@ def _digest(chunk: np.ndarray) -> str:
     return hashlib.sha256(chunk.data).hexdigest()
 
 
-def constant_of(source: Any) -> np.ndarray | None:
+def constant_of(source: Packed | Scratch | Value) -> np.ndarray | None:
     """The data of an operand that is known at compile time."""
     return source.data if isinstance(source, Packed) else getattr(source, "constant", None)
 
@@ -165,10 +169,10 @@ def assemble(
     """The objects of main and of the kernels, for each kernel the name of the function that computes it, and how many
     stores of a function go past the caches. What ``cache`` holds is not compiled again. ``suffix`` ends the names of
     main and of the function of shapes, where a library has several."""
-    functions: dict[str, Any] = {}
-    unique: dict[int, list[tuple[Any, str]]] = {}
+    functions: dict[str, PrimFunc] = {}
+    unique: dict[int, list[tuple[PrimFunc, str]]] = {}
 
-    def named(function: Any) -> str:
+    def named(function: PrimFunc) -> str:
         structure = tvm_ffi.structural_hash(function, map_free_vars=True) & (1 << 64) - 1
         same = unique.setdefault(structure, [])
         equal = (n for f, n in same if tvm_ffi.structural_equal(f, function, map_free_vars=True))
@@ -179,8 +183,8 @@ def assemble(
             functions[name] = function.with_attrs({"global_symbol": name, "calling_conv": C_CALL})
         return name
 
-    callers: dict[str, Any] = {}  # they only pass pointers on, so they may lie with main
-    flows: dict[str, Any] = {}  # these read memory
+    callers: dict[str, PrimFunc] = {}  # they only pass pointers on, so they may lie with main
+    flows: dict[str, PrimFunc] = {}  # these read memory
     called: dict[str, set[str]] = {}
 
     def callable_(kernel: Kernel) -> str:
@@ -222,12 +226,12 @@ def _main(
     weights: Weights,
     timers: bool,
     symbols: Sequence[str] = (),
-) -> Any:
-    params: list[Any] = []
-    declare: list[Any] = []
-    places: dict[Any, Any] = {}
+) -> PrimFunc:
+    params: list[Expr] = []
+    declare: list[Stmt] = []
+    places: dict[Value | Packed | Scratch, Buffer] = {}
 
-    def parameter(name: str) -> Any:
+    def parameter(name: str) -> Buffer:
         var = tirx.Var(name, tvm.ir.PointerType(tvm.ir.PrimType("uint8")))
         params.append(var)
         buffer = tirx.decl_buffer((1 << 40,), "uint8", name=f"{name}_bytes", data=var, data_alignment=1, layout=None)
@@ -246,7 +250,7 @@ def _main(
     sizes = open_sizes(symbols, params, declare) if symbols else None
     first = first_offset(inputs, outputs)
 
-    def address(operand: Any) -> Any:
+    def address(operand: Any) -> Expr:
         offset = 0
         if isinstance(operand, Value):
             operand, offset = owners.resolve(operand)
@@ -258,7 +262,7 @@ def _main(
             return _at(own, weights.made[operand] + offset)
         if operand in memory.offsets:
             place = memory.offsets[operand]
-            begin: Any = place
+            begin: SizeLike = place
             if isinstance(place, Slot):
                 assert sizes is not None
                 begin = sizes[tirx.IntImm("int32", first + place.number)]
@@ -276,7 +280,7 @@ def _main(
     return main.with_attrs({"global_symbol": MAIN, "calling_conv": C_CALL, "s_tir": True})
 
 
-def _at(buffer: Any, offset: int) -> Any:
+def _at(buffer: Buffer, offset: int) -> Expr:
     offset = tirx.IntImm("int64", offset) if isinstance(offset, int) else to_relax(offset) if is_dim(offset) else offset
     return tirx.address_of(buffer[offset])
 

@@ -9,12 +9,11 @@ after vectorising, its integers are easily told apart: a store of uint16 vectors
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 from tvm.ir.prim import expr as prim
 
 from ...schedules.math.bfloat16 import ATTRIBUTE, BITS
+from ...schedules.words.tvm_types import Expr, PrimFunc, Stmt
 from ...targets import llvm
 from ...targets.target import Target
 from .imported_ir import importing
@@ -54,18 +53,18 @@ def rounds_vectors(target: Target) -> bool:
     return {"avx512bf16", "avx512vl"} <= llvm.features(llvm.architecture(target.triple), target.cpu, target.features)
 
 
-def narrow(function: Any) -> Any:
+def narrow(function: PrimFunc) -> PrimFunc:
     """The lowered ``function``, whose stores of whole vectors of bfloat16 are the instruction."""
     if ATTRIBUTE not in (function.attrs or {}):
         return function
-    found: list[Any] = []
+    found: list[Stmt] = []
     body = _rewritten(function.body, found)
     if not found:
         return function
     return tirx.PrimFunc(function.params, importing(body, IR), function.ret_type, function.attrs)
 
 
-def _rewritten(s: Any, found: list[Any]) -> Any:
+def _rewritten(s: Stmt, found: list[Stmt]) -> Stmt:
     if isinstance(s, tirx.SeqStmt):
         return tirx.SeqStmt([_rewritten(each, found) for each in s.seq])
     if isinstance(s, tirx.For):
@@ -87,7 +86,7 @@ def _rewritten(s: Any, found: list[Any]) -> Any:
     return tirx.Evaluate(tirx.call_extern("int32", f"{NAME}_{lanes}", place, numbers))
 
 
-def _numbers(store: Any) -> Any | None:
+def _numbers(store: Stmt) -> Expr | None:
     """The float32 vector that ``store`` rounds; None for any other store."""
     at = store.indices[0]
     if not str(store.buffer.dtype).startswith(BITS) or not isinstance(at, tirx.Ramp) or int(at.stride) != 1:

@@ -13,7 +13,6 @@ import functools
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import tvm
 import tvm_ffi
@@ -22,6 +21,7 @@ from tvm import tirx
 from ...schedules.emit import builder
 from ...schedules.emit.builder import STACK_BYTES, sequence
 from ...schedules.instructions import prefetch
+from ...schedules.words.tvm_types import Buffer, IRModule, PrimFunc, Stmt
 from ...targets.target import Target
 from ...version import __version__
 from ..cache import keys
@@ -66,7 +66,7 @@ def key_of_object(module: tvm.IRModule, target: Target) -> str:
     )  # fmt: skip
 
 
-def _hash(node: Any) -> str:
+def _hash(node: IRModule | PrimFunc) -> str:
     """Of the structure of a function or module, as two that are equal have it."""
     return f"{tvm_ffi.structural_hash(node, map_free_vars=True) & (1 << 64) - 1:016x}"
 
@@ -130,7 +130,7 @@ NEEDLESS_OF_FLAT = [*NEEDLESS, "tirx.FlattenBuffer", "s_tir.StmtSimplify"]
 STACK = {"disable_lower_builtin": tirx.IntImm("bool", 1)}
 
 
-def is_flat(statement: Any) -> bool:
+def is_flat(statement: Stmt) -> bool:
     """True where every buffer has one axis and no bool in it, for which TVM would have to choose another form."""
     if isinstance(statement, tirx.SeqStmt):
         return all(is_flat(s) for s in statement.seq)
@@ -160,7 +160,7 @@ def _on_cpu(module: tvm.IRModule) -> tvm.IRModule:
     return tvm.IRModule(functions, attrs=module.attrs)
 
 
-def _on_stack(statement: Any) -> Any:
+def _on_stack(statement: Stmt) -> Stmt:
     if isinstance(statement, tirx.AllocBuffer):
         return tirx.AllocBuffer(statement.buffer, STACK) if _bytes(statement.buffer) <= STACK_BYTES else statement
     if isinstance(statement, tirx.SeqStmt):
@@ -180,7 +180,7 @@ def _on_stack(statement: Any) -> Any:
     return statement
 
 
-def _bytes(buffer: Any) -> int:
+def _bytes(buffer: Buffer) -> int:
     size = 1
     for extent in buffer.shape:
         if not isinstance(extent, tirx.IntImm):
@@ -190,5 +190,5 @@ def _bytes(buffer: Any) -> int:
     return int(size * dtype.lanes * dtype.bits // 8)
 
 
-def _rebuilt(function: Any, body: Any) -> Any:
+def _rebuilt(function: PrimFunc, body: Stmt) -> PrimFunc:
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)

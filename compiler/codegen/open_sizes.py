@@ -11,7 +11,7 @@ facts[0] is -1 where a tensor would have more elements than kernels count. ``mai
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
 from tvm import tirx
@@ -20,10 +20,14 @@ from ...passes.memory.open_offsets import in_order
 from ...passes.memory.plan import MemoryPlan
 from ...schedules.kernel.context import LARGEST
 from ...schedules.words.alignment import ALIGNMENT
-from ...schedules.words.atoms import variable
-from ...schedules.words.dims import is_dim, is_open, to_relax
+from ...schedules.words.atoms import Atom, variable
+from ...schedules.words.dims import Size, is_dim, is_open, to_relax
 from ...schedules.words.group import Kernel, Value
+from ...schedules.words.tvm_types import Buffer, Expr, PrimFunc, Stmt
 from .names import SHAPES
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 HEAD = 2  # facts before the dims
 TOO_LARGE = -1  # what facts[0] is then
@@ -41,7 +45,7 @@ def count_facts(inputs: Sequence[Value], outputs: Sequence[Value], memory: Memor
     return first_offset(inputs, outputs) + len(memory.sizes) if memory.sizes or is_open(shapes) else 0
 
 
-def open_sizes(symbols: Sequence[str], params: list[Any], declare: list[Any]) -> Any:
+def open_sizes(symbols: Sequence[str], params: list[Expr], declare: list[Stmt]) -> Buffer:
     """The facts as main reads them; its parameters for both arrays are added to ``params``, and the variables of the
     symbols to ``declare``."""
     given, facts = _array("symbols", params, declare), _array("facts", params, declare)
@@ -55,10 +59,10 @@ def shapes_function(
     outputs: Sequence[Value],
     memory: MemoryPlan,
     symbols: Sequence[str],
-) -> Any:
+) -> PrimFunc:
     """The function that fills the facts of a size."""
-    params: list[Any] = []
-    body: list[Any] = []
+    params: list[Expr] = []
+    body: list[Stmt] = []
     given, facts = _array("symbols", params, body), _array("facts", params, body)
     body += _variables(symbols, given)
     counts = {v.elements for v in (*inputs, *outputs) if is_dim(v.elements)} | set(memory.counts)
@@ -66,7 +70,7 @@ def shapes_function(
     for at, dim in enumerate((d for v in (*inputs, *outputs) for d in v.shape), HEAD):
         body.append(tirx.BufferStore(facts, _wide(dim), [tirx.IntImm("int32", at)]))
     body += _offsets(facts, memory, first_offset(inputs, outputs))
-    workspace: Any = tirx.IntImm("int64", 0)
+    workspace: Expr = tirx.IntImm("int64", 0)
     for kernel in kernels:
         if is_dim(kernel.workspace) or kernel.workspace:
             workspace = tirx.max(workspace, _aligned(kernel.workspace))
@@ -77,12 +81,12 @@ def shapes_function(
     return function.with_attrs({"global_symbol": SHAPES, "calling_conv": 1, "s_tir": True})
 
 
-def _offsets(facts: Any, memory: MemoryPlan, first: int) -> Iterator[Any]:
+def _offsets(facts: Buffer, memory: MemoryPlan, first: int) -> Iterator[Stmt]:
     """The statements that compute every offset, and the planned bytes; without slots these are a number."""
-    total: Any = tirx.IntImm("int64", 0 if memory.sizes else memory.planned_bytes)
-    ends: dict[int, Any] = {}
+    total: Expr = tirx.IntImm("int64", 0 if memory.sizes else memory.planned_bytes)
+    ends: dict[int, Expr] = {}
     for slot in in_order(memory.below):
-        begin: Any = tirx.IntImm("int64", 0)
+        begin: Expr = tirx.IntImm("int64", 0)
         for under in memory.below[slot]:
             begin = tirx.max(begin, ends[under])
         place = tirx.IntImm("int32", first + slot)
@@ -94,20 +98,20 @@ def _offsets(facts: Any, memory: MemoryPlan, first: int) -> Iterator[Any]:
     yield tirx.BufferStore(facts, total, [tirx.IntImm("int32", 0)])
 
 
-def _about(dim: Any) -> Any:
+def _about(dim: SizeLike) -> Expr:
     """The dim in float64, in which no product of sizes overflows."""
     if not is_dim(dim):
         return tirx.FloatImm("float64", float(dim))
-    total: Any = tirx.FloatImm("float64", 0.0)
+    total: Expr = tirx.FloatImm("float64", 0.0)
     for monomial, factor in dim.terms.items():
-        term: Any = tirx.FloatImm("float64", float(factor))
+        term: Expr = tirx.FloatImm("float64", float(factor))
         for atom in monomial:
             term = term * _about_atom(atom)
         total = total + term
     return total
 
 
-def _about_atom(atom: Any) -> Any:
+def _about_atom(atom: Atom) -> Expr:
     if atom.kind == "symbol":
         return tirx.Cast("float64", variable(atom.text, "int64"))
     a, b = map(_about, atom.operands)
@@ -116,15 +120,15 @@ def _about_atom(atom: Any) -> Any:
     return tirx.max(a, b) if atom.kind == "max" else tirx.min(a, b)
 
 
-def _nothing() -> Any:
+def _nothing() -> Stmt:
     return tirx.Evaluate(tirx.IntImm("int32", 0))
 
 
-def _too_large(facts: Any) -> Any:
+def _too_large(facts: Buffer) -> Stmt:
     return tirx.BufferStore(facts, tirx.IntImm("int64", TOO_LARGE), [tirx.IntImm("int32", 0)])
 
 
-def _array(name: str, params: list[Any], declare: list[Any]) -> Any:
+def _array(name: str, params: list[Expr], declare: list[Stmt]) -> Buffer:
     var = tirx.Var(name, tvm.ir.PointerType(tvm.ir.PrimType("int64")))
     params.append(var)
     buffer = tirx.decl_buffer((1 << 20,), "int64", name=f"{name}_", data=var, data_alignment=8, layout=None)
@@ -132,16 +136,16 @@ def _array(name: str, params: list[Any], declare: list[Any]) -> Any:
     return buffer
 
 
-def _variables(symbols: Sequence[str], given: Any) -> Iterator[Any]:
+def _variables(symbols: Sequence[str], given: Buffer) -> Iterator[Stmt]:
     for i, name in enumerate(symbols):
         wide = variable(name, "int64")
         yield tirx.Bind(wide, given[tirx.IntImm("int32", i)])
         yield tirx.Bind(variable(name, "int32"), tirx.Cast("int32", wide))
 
 
-def _wide(dim: Any) -> Any:
+def _wide(dim: Size) -> Expr:
     return to_relax(dim) if is_dim(dim) else tirx.IntImm("int64", dim)
 
 
-def _aligned(size: Any) -> Any:
+def _aligned(size: Size) -> Expr:
     return tirx.floordiv(_wide(size) + (ALIGNMENT - 1), tirx.IntImm("int64", ALIGNMENT)) * ALIGNMENT

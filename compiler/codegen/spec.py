@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import TargetError
 from ...targets.target import Target
@@ -19,6 +19,9 @@ from .steps import Form
 from .toolchain import machine_of
 from .transfers import FUNCTIONS as TRANSFERS
 from .weights import ALIGNMENT
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 ABI, ABI_OF_SHAPES = 1, 2  # of the description of a model with fixed shapes, and of one with open shapes
 FUNCTIONS = (
@@ -97,12 +100,12 @@ class LibrarySpec:
     max_threads: int
     default_threads: int
     target: Target
-    report: dict[str, Any] = field(default_factory=dict)
+    report: Json = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
     version: str = __version__
     kernel_objects: tuple[bytes, ...] = ()
-    model: dict[str, Any] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
+    model: Json = field(default_factory=dict)
+    options: Json = field(default_factory=dict)
     timers: int = 0
     scratchpad_bytes: int = 0
     scratchpad_offset: int = 0
@@ -113,7 +116,7 @@ class LibrarySpec:
     conditions: tuple[Condition, ...] = ()
     levels: tuple[Level, ...] = ()
     form: Form = field(default_factory=Form)
-    reach: tuple[dict[str, Any], ...] = ()
+    reach: tuple[Json, ...] = ()
 
     def __post_init__(self) -> None:
         if self.symbols:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
 from tvm import sym, tirx
@@ -28,8 +28,12 @@ from ...schedules.instructions.prefetch import KEPT, LINE, can_stream
 from ...schedules.tiled import TiledKernel
 from ...schedules.words.dims import bounds, is_open
 from ...schedules.words.group import Kernel, Value
+from ...schedules.words.tvm_types import Analyzer, Buffer, Expr, PrimFunc, Stmt
 from ...targets.target import Target
 from .imported_ir import importing
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 ATTRIBUTE = "streamed"
 LANES = LINE // 4  # of float32, the only type of results so large that kernels write in vectors of a line
@@ -57,7 +61,7 @@ def streamed(kernels: Sequence[Kernel], places: Places, memory: MemoryPlan, targ
         return tuple(kernels)
     over = {value for value, _ in memory.inplace}
 
-    def large(operand: Any) -> bool:
+    def large(operand: Value) -> bool:
         if not isinstance(operand, Value) or operand.dtype != "float32" or _least(operand.bytes) <= KEPT:
             return False
         base, offset = places.resolve(operand)
@@ -73,7 +77,7 @@ def streamed(kernels: Sequence[Kernel], places: Places, memory: MemoryPlan, targ
     return tuple(marked)
 
 
-def _least(size: Any) -> Any:
+def _least(size: SizeLike) -> float:
     """The fewest bytes that an open size may be."""
     return bounds(size)[0] if is_open([size]) else size
 
@@ -83,7 +87,7 @@ def _marked(kernel: Kernel, results: set[Value]) -> Kernel:
     return replace(kernel, function=kernel.function.with_attr(ATTRIBUTE, found)) if found else kernel
 
 
-def stream(function: Any) -> tuple[Any, int]:
+def stream(function: PrimFunc) -> tuple[PrimFunc, int]:
     """The function with its marked results written past the caches, and how many stores these are."""
     wanted = [function.params[int(i)] for i in (function.attrs or {}).get(ATTRIBUTE, ())]
     declared = [s for s in _statements(function.body) if isinstance(s, tirx.DeclBuffer)]
@@ -98,7 +102,7 @@ def stream(function: Any) -> tuple[Any, int]:
     return tirx.PrimFunc(function.params, importing(body, IR), function.ret_type, function.attrs), rewriter.stores
 
 
-def _may(body: Any, buffer: Any) -> bool:
+def _may(body: Stmt, buffer: Buffer) -> bool:
     """True if nothing reads ``buffer``, hints aside, and each of its vectors lies on a line, whatever loops count."""
     analyzer = sym.Analyzer()
     stores = 0
@@ -114,7 +118,7 @@ def _may(body: Any, buffer: Any) -> bool:
     return stores > 0
 
 
-def _statements(body: Any) -> Iterator[Any]:
+def _statements(body: Stmt) -> Iterator[Stmt]:
     """All statements of lowered code, in order; of those that hold others, themselves first."""
     yield body
     if isinstance(body, tirx.SeqStmt):
@@ -128,7 +132,7 @@ def _statements(body: Any) -> Iterator[Any]:
             yield from _statements(body.else_case)
 
 
-def _expressions(s: Any) -> list[Any]:
+def _expressions(s: Stmt) -> list[Expr]:
     """What a statement computes itself."""
     if isinstance(s, tirx.BufferStore):
         return [s.value, *s.indices]
@@ -139,12 +143,12 @@ def _expressions(s: Any) -> list[Any]:
     return [s.value] if isinstance(s, (tirx.Bind, tirx.Evaluate, tirx.AttrStmt, tirx.Return)) else []
 
 
-def _uses(expression: Any, buffer: Any) -> bool:
+def _uses(expression: Expr, buffer: Buffer) -> bool:
     used = tirx.analysis.undefined_vars(expression) if isinstance(expression, tvm.ir.Expr) else []
     return any(v.same_as(buffer) for v in used)
 
 
-def _on_line(analyzer: Any, store: Any) -> bool:
+def _on_line(analyzer: Analyzer, store: Stmt) -> bool:
     index = store.indices[0]
     if not isinstance(index, tirx.Ramp) or int(index.lanes) != LANES or int(index.stride) != 1:
         return False
@@ -152,7 +156,7 @@ def _on_line(analyzer: Any, store: Any) -> bool:
     return int(found.coeff) % LANES == 0 and int(found.base) % LANES == 0
 
 
-def _is_hint(statement: Any, buffers: Sequence[Any]) -> bool:
+def _is_hint(statement: Stmt, buffers: Sequence[Buffer]) -> bool:
     call = statement.value if isinstance(statement, tirx.Evaluate) else None
     if not isinstance(call, tvm.ir.Call) or getattr(call.op, "name", "") != HINTS:
         return False
@@ -160,7 +164,7 @@ def _is_hint(statement: Any, buffers: Sequence[Any]) -> bool:
     return isinstance(place, TensorLoad) and any(place.source.same_as(b) for b in buffers)
 
 
-def _with_fence(body: Any) -> Any:
+def _with_fence(body: Stmt) -> Stmt:
     """``body`` and a fence, before what it returns."""
     fence = tirx.Evaluate(tirx.call_extern("int32", FENCE))
     statements = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
@@ -171,10 +175,10 @@ def _with_fence(body: Any) -> Any:
 class _Rewriter:
     """``stores`` counts those that are written anew, ``open`` is set by those that no fence has followed yet."""
 
-    def __init__(self, buffers: list[Any]) -> None:
+    def __init__(self, buffers: list[Buffer]) -> None:
         self.buffers, self.stores, self.open = buffers, 0, False
 
-    def visit(self, s: Any) -> Any:
+    def visit(self, s: Stmt) -> Stmt:
         if isinstance(s, tirx.SeqStmt):
             return tirx.SeqStmt([self.visit(each) for each in s.seq])
         if isinstance(s, tirx.For):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...schedules.words.group import CONTROL, Group
 from ..invariants import check_stage
 from ..state import STAGES, Build
 from .kernel import FlowKernel, build_flow
 from .program import Program
+
+if TYPE_CHECKING:
+    from ...schedules.words.tvm_types import Expr
 
 
 def is_flow(group: Group) -> bool:
@@ -26,7 +29,7 @@ def flow_kernel(build: Build, group: Group, stages: Mapping[str, Callable[[Build
     return build.flows[group]
 
 
-def _program(build: Build, body: Any, stages: Mapping[str, Callable[[Build], None]]) -> Program:
+def _program(build: Build, body: Expr, stages: Mapping[str, Callable[[Build], None]]) -> Program:
     """What runs a body: it goes from the simplification to the plan. Budgets of memory and wishes for tiles are of the
     model around it."""
     from tvm import IRModule

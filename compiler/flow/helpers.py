@@ -7,12 +7,12 @@ condition moves before what computes it.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import tvm
 from tvm import tirx
 
 from ...schedules.words.group import Kernel
+from ...schedules.words.tvm_types import Expr, PrimFunc, Stmt
 
 READ_FLAG, READ_NUMBER, WRITE_NUMBER, COPY, CLEAR = range(5)
 
@@ -23,14 +23,14 @@ def helpers() -> tuple[Kernel, ...]:
     return tuple(Kernel(function, (), (), "memory") for function in made)
 
 
-def _pointer(name: str, dtype: str) -> tuple[Any, Any, Any]:
+def _pointer(name: str, dtype: str) -> tuple[Expr, Expr, Expr]:
     var = tirx.Var(name, tvm.ir.PointerType(tvm.ir.PrimType(dtype)))
     size = tvm.DataType(dtype).bits // 8
     buffer = tirx.decl_buffer((1 << 40,), dtype, name=f"{name}_", data=var, data_alignment=size, layout=None)
     return var, buffer, tirx.DeclBuffer(buffer, data=var)
 
 
-def _function(params: list[Any], body: list[Any]) -> Any:
+def _function(params: list[Expr], body: list[Stmt]) -> PrimFunc:
     function = tirx.PrimFunc(
         params, tirx.SeqStmt([*body, tirx.Return(tirx.IntImm("int32", 0))]), ret_type=tvm.ir.PrimType("int32")
     )
@@ -38,7 +38,7 @@ def _function(params: list[Any], body: list[Any]) -> Any:
 
 
 @cache
-def _read(dtype: str) -> Any:
+def _read(dtype: str) -> PrimFunc:
     """The number at a place, in 64 bits."""
     var, buffer, first = _pointer("place", dtype)
     to, into, second = _pointer("to", "int64")
@@ -48,7 +48,7 @@ def _read(dtype: str) -> Any:
 
 
 @cache
-def _write() -> Any:
+def _write() -> PrimFunc:
     """Puts a number to a place."""
     var, buffer, declared = _pointer("place", "int64")
     number = tirx.Var("number", "int64")
@@ -57,7 +57,7 @@ def _write() -> Any:
 
 
 @cache
-def _copy() -> Any:
+def _copy() -> PrimFunc:
     """Copies bytes from one place to another, which do not overlap."""
     to, into, first = _pointer("to", "uint8")
     source, out, second = _pointer("source", "uint8")
@@ -67,7 +67,7 @@ def _copy() -> Any:
 
 
 @cache
-def _clear() -> Any:
+def _clear() -> PrimFunc:
     """Puts zeros to a place."""
     to, into, declared = _pointer("to", "uint8")
     count, i = tirx.Var("count", "int64"), tirx.Var("i", "int64")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
@@ -31,10 +31,14 @@ from ...schedules.words.atoms import variable
 from ...schedules.words.dims import is_dim, maximum, to_relax
 from ...schedules.words.group import Group, Kernel, Packed, Scratch, Value, dtype_bytes
 from ...schedules.words.sizes import symbols_of, usual
+from ...schedules.words.tvm_types import Attribute, Expr, PrimFunc
 from .helpers import CLEAR, COPY, READ_FLAG, READ_NUMBER, WRITE_NUMBER, helpers
 from .program import Program
 
-Place = Callable[[], Any]  # gives an address
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
+
+Place = Callable[[], Expr]  # gives an address
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +46,7 @@ class FlowKernel(TiledKernel):
     """A loop or a branch. Its driver reads numbers that kernels write, and so is an object of its own."""
 
 
-def build_flow(group: Group, program_of: Callable[[Any], Program]) -> FlowKernel:
+def build_flow(group: Group, program_of: Callable[[Expr], Program]) -> FlowKernel:
     """The kernel of a group whose only node is control flow; ``program_of`` compiles a body."""
     (node,) = group.nodes
     programs = tuple(program_of(body) for body in bodies_of(node.call))
@@ -53,8 +57,8 @@ def build_flow(group: Group, program_of: Callable[[Any], Program]) -> FlowKernel
 class _Flow:
     group: Group
     programs: tuple[Program, ...]
-    operands: list[Any] = field(default_factory=list)
-    size: Any = 0  # bytes of scratch
+    operands: list[Value | Packed | Scratch] = field(default_factory=list)
+    size: SizeLike = 0  # bytes of scratch
 
     def build(self) -> FlowKernel:
         (node,) = self.group.nodes
@@ -73,11 +77,11 @@ class _Flow:
         self.operands.append(self.scratch)
         parts = tuple(k for p in self.programs for k in p.kernels)
 
-        def driver(names: tuple[str, ...]) -> Any:
+        def driver(names: tuple[str, ...]) -> PrimFunc:
             return self._written(emit, names)
 
         times = 1 if node.operator == BRANCH else max(1, *(usual(v.shape[0]) for v in self._rows(given)), 1)
-        workspace: Any = 0
+        workspace: SizeLike = 0
         for part in parts:
             workspace = maximum(workspace, part.workspace)
         kernels = " or ".join(str(len(p.kernels)) for p in self.programs)
@@ -101,7 +105,7 @@ class _Flow:
         for when, program in zip(whens, self.programs):
             yield f"{when}: {'; '.join(k.schedule for k in program.kernels) or 'nothing'}"
 
-    def _rows(self, given: Mapping[str, Any]) -> Sequence[Value]:
+    def _rows(self, given: Mapping[str, Attribute]) -> Sequence[Value]:
         """The tensors that have a row for each round."""
         if self.node.operator == BRANCH:
             return ()
@@ -109,13 +113,13 @@ class _Flow:
         scanned = self.node.inputs[2 + it.state : 2 + it.state + it.scans]
         return (*scanned, *self.node.results[it.state : it.state + it.kept])
 
-    def room(self, size: Any) -> Any:
+    def room(self, size: SizeLike) -> SizeLike:
         """The offset of so many bytes of scratch."""
         offset = self.size
         self.size = offset + aligned(size)
         return offset
 
-    def _written(self, emit: Callable[[Emitter], None], names: tuple[str, ...]) -> Any:
+    def _written(self, emit: Callable[[Emitter], None], names: tuple[str, ...]) -> PrimFunc:
         k = KernelBuilder("flow")
         pointers = {o: k.pointer(f"p{i}", "uint8", 1) for i, o in enumerate(self.operands)}
         emit(Emitter(k, pointers, names, self.scratch))
@@ -201,53 +205,55 @@ class Emitter:
     """Writes calls. Places are functions that give an address, so that it is written where it is used."""
 
     k: KernelBuilder
-    pointers: Mapping[Any, Any]
+    pointers: Mapping[Expr, Expr]
     names: tuple[str, ...]
     block: Scratch
 
-    def number(self, value: int) -> Any:
+    def number(self, value: int) -> Expr:
         return tirx.IntImm("int64", value)
 
-    def wide(self, dim: Any) -> Any:
+    def wide(self, dim: SizeLike) -> Expr:
         """A dim in 64 bits, of the sizes that kernels have in 32."""
         if not is_dim(dim):
             return self.number(dim)
         return to_relax(dim, {s: tirx.Cast("int64", variable(s, "int32")) for s in symbols_of(dim)})
 
-    def at(self, operand: Any, offset: Any = 0) -> Place:
+    def at(self, operand: Value | Packed | Scratch, offset: SizeLike = 0) -> Place:
         """A place in an operand, so many bytes from its beginning: a number, a dim or an expression."""
         place = self.wide(offset) if isinstance(offset, int) or is_dim(offset) else offset
         return lambda: tirx.address_of(self.pointers[operand][place])
 
-    def scratch(self, offset: Any) -> Place:
+    def scratch(self, offset: SizeLike) -> Place:
         return self.at(self.block, offset)
 
-    def version(self, pair: tuple[Any, Any], turn: Any) -> Place:
+    def version(self, pair: tuple[SizeLike, SizeLike], turn: Expr) -> Place:
         """One of two places of scratch."""
         even, odd = map(self.wide, pair)
         return self.at(self.block, even + turn * (odd - even))
 
-    def row(self, operand: Any, tensor: Value, back: bool, at: Any) -> Place:
+    def row(self, operand: Value | Packed | Scratch, tensor: Value, back: bool, at: Expr) -> Place:
         """A row of a tensor along its first axis."""
         index = self.wide(tensor.shape[0]) - self.number(1) - at if back else at
         return self.at(operand, index * self.wide(_row_bytes(tensor)))
 
-    def do(self, part: int, *arguments: Any) -> None:
+    def do(self, part: int, *arguments: Expr) -> None:
         """A call of a part."""
         self.k.add(tirx.Evaluate(tirx.call_extern("int32", self.names[part], *arguments)))
 
-    def read(self, part: int, place: Place) -> Any:
+    def read(self, part: int, place: Place) -> Expr:
         """A variable with the number at a place, which ``part`` reads."""
         found = self.k.local("number", "int64", 1)
         self.do(part, tirx.address_of(found[0]), place())
         return found
 
-    def run(self, program: Program, first: int, places: Mapping[Value, Place], block: Any) -> None:
+    def run(
+        self, program: Program, first: int, places: Mapping[Any, Place], block: SizeLike
+    ) -> None:
         """Calls the kernels of a program; ``places`` has its inputs and outputs, its memory begins at ``block``."""
         offsets = program.offsets()
 
-        def place(operand: Any) -> Any:
-            offset: Any = 0
+        def place(operand: Value | Packed | Scratch) -> SizeLike:
+            offset: SizeLike = 0
             if isinstance(operand, Value):
                 operand, offset = program.places.resolve(operand)
             if operand in places:
@@ -260,17 +266,17 @@ class Emitter:
         for number, kernel in enumerate(program.kernels, first):
             self.do(number, *map(place, kernel.operands), *sizes_of(kernel.function))
 
-    def _moved(self, base: Place, offset: Any) -> Any:
+    def _moved(self, base: Place, offset: SizeLike) -> Expr:
         load = base().args[0]
         return tirx.address_of(load.source[load.indices[0] + self.wide(offset)])
 
 
-def _bytes(value: Value) -> Any:
+def _bytes(value: Value) -> SizeLike:
     return maximum(1, value.elements * dtype_bytes(value.dtype))
 
 
-def _row_bytes(tensor: Value) -> Any:
-    total: Any = dtype_bytes(tensor.dtype)
+def _row_bytes(tensor: Value) -> SizeLike:
+    total: SizeLike = dtype_bytes(tensor.dtype)
     for dim in tensor.shape[1:]:
         total = total * dim
     return total
@@ -278,7 +284,7 @@ def _row_bytes(tensor: Value) -> Any:
 
 def _constants(program: Program) -> list[Value | Packed]:
     """What a program's kernels read of the library's weights."""
-    found: dict[Any, None] = {}
+    found: dict[Value | Packed, None] = {}
     for kernel in program.kernels:
         for operand in kernel.operands:
             source = program.places.root(operand) if isinstance(operand, Value) else operand

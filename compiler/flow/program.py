@@ -8,7 +8,7 @@ of the loop or branch takes from the arena, by a plan of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...passes.memory.open_offsets import Slot, in_order
 from ...passes.memory.places import Places
@@ -16,6 +16,9 @@ from ...passes.memory.plan import MemoryPlan
 from ...schedules.words.alignment import aligned
 from ...schedules.words.dims import maximum
 from ...schedules.words.group import Kernel, Value
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,26 +32,26 @@ class Program:
     memory: MemoryPlan
 
     @property
-    def bytes(self) -> Any:
+    def bytes(self) -> SizeLike:
         """What its block of memory takes: a number, or a dim where sizes are open."""
         if not self.memory.sizes:
             return self.memory.planned_bytes
-        total: Any = 0
+        total: SizeLike = 0
         for _, end in self.ends().values():
             total = maximum(total, end)
         return total
 
-    def ends(self) -> dict[int, tuple[Any, Any]]:
+    def ends(self) -> dict[int, tuple[SizeLike, SizeLike]]:
         """Where the buffers of open sizes begin and end, by slot."""
-        found: dict[int, tuple[Any, Any]] = {}
+        found: dict[int, tuple[SizeLike, SizeLike]] = {}
         for slot in in_order(self.memory.below):
-            begin: Any = 0
+            begin: SizeLike = 0
             for under in self.memory.below[slot]:
                 begin = maximum(begin, found[under][1])
             found[slot] = begin, begin + aligned(self.memory.sizes[slot])
         return found
 
-    def offsets(self) -> dict[Any, Any]:
+    def offsets(self) -> dict[SizeLike, SizeLike]:
         """Where values and scratch begin in the block, by root."""
         ends = self.ends() if self.memory.sizes else {}
         return {o: ends[p.number][0] if isinstance(p, Slot) else p for o, p in self.memory.offsets.items()}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -24,7 +24,11 @@ from tvm import relax
 from ...schedules.words.dims import is_open
 from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import dim_of
+from ...schedules.words.tvm_types import Expr, Type
 from .value import PLAIN, Recipe, Value
+
+if TYPE_CHECKING:
+    from ...passes.simplify.graph import Node
 
 #: Bytes that a result may have when it is larger than its operands together: it would bloat the library, and a kernel
 #: makes it in no time.
@@ -85,7 +89,7 @@ class Kept:
     would be an array of its own."""
 
     def __init__(self) -> None:
-        self._found: dict[Any, tuple[Sequence[Value], Value]] = {}  # the operands stay, for their ids are in the key
+        self._found: dict[object, tuple[Sequence[Value], Value]] = {}  # the operands stay, for their ids are in the key
 
     def once(self, made: Recipe, limits: Limits) -> Value | None:
         """The value of a recipe, as :func:`evaluated` has it, the same one for the same call."""
@@ -112,7 +116,7 @@ def is_known(value: Value) -> bool:
     return value.dtype in PLAIN and (value.array is not None or value.recipe is not None)
 
 
-def recipe(write: Callable[[Callable[[Value], Any]], Any], weight: bool) -> Recipe | None:
+def recipe(write: Callable[[Callable[[Value], Expr]], Expr], weight: bool) -> Recipe | None:
     """The recipe of the call that ``write`` makes of an expression for each operand; None while its shape is open."""
     from ...passes.simplify.convert import from_call
     from ...passes.simplify.graph import CONST
@@ -126,7 +130,7 @@ def recipe(write: Callable[[Callable[[Value], Any]], Any], weight: bool) -> Reci
         values[variable] = value
         return variable
 
-    def leaf(variable: relax.Var) -> Any:
+    def leaf(variable: relax.Var) -> Node:
         order.append(values[variable])
         return Operator(CONST, [], (), None, variable.ty)
 
@@ -189,7 +193,7 @@ def _run(made: Recipe, limits: Limits) -> np.ndarray | None:
     return np.asarray(results if made.item is None else results[made.item])
 
 
-def _types(call: Any) -> list[Any]:
+def _types(call: Expr | Node) -> list[Type]:
     return list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else [call.ty]
 
 

@@ -8,10 +8,10 @@ Inputs and outputs keep their names; the tensors of the model that had these are
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 from onnx import AttributeProto, helper, numpy_helper
@@ -25,6 +25,10 @@ from .frames import frame_info, put_before
 from .load import load
 from .results import Result, put_behind
 from .shapes import declared_shape, run_time_inputs
+
+if TYPE_CHECKING:
+    from ...targets.plain import JsonView
+    from .resizing import Dim
 
 OLDEST = 7  # broadcasting as it is since
 
@@ -40,7 +44,7 @@ def with_images(
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
     graph = whole.graph
-    left: dict[str, Any] = dict(shapes or {})
+    left: dict[str, Dim] = dict(shapes or {})
     before: list[onnx.NodeProto] = []
     told = []
     taken = set(_names(graph))
@@ -102,7 +106,7 @@ def with_images(
     return whole, left or None, told
 
 
-def reference_model(source: Any, options: Mapping[str, Any]) -> Any:
+def reference_model(source: Any, options: JsonView) -> Any:
     """What ONNX Runtime is to run for a library with these recorded options: ``source`` itself, or with all around it
     that it was built with."""
     inputs, outputs = options.get("inputs"), options.get("outputs")
@@ -136,7 +140,7 @@ def _named(values: Any, name: str, kind: str) -> onnx.ValueInfoProto:
     raise ShapeError(f"the model has no {kind} '{name}'; its {kind}s are {listed}{did_you_mean(name, known)}")
 
 
-def _known(info: onnx.ValueInfoProto, shapes: Mapping[str, Any]) -> list[Any]:
+def _known(info: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[Dim]]) -> list[Dim]:
     """The dimensions of an input, with what ``shapes`` says of them."""
     given, declared = shapes.get(info.name), declared_shape(info)
     if given is None and declared is None:
@@ -155,15 +159,15 @@ def _known(info: onnx.ValueInfoProto, shapes: Mapping[str, Any]) -> list[Any]:
     return [named.get(d, d) if isinstance(d, str) else d for d in dims]
 
 
-def _told(dim: Any, shapes: Mapping[str, Any]) -> Any:
+def _told(dim: Dim, shapes: Mapping[str, Any]) -> Dim:
     """An open dimension with what ``shapes`` says of it by its name: the frame may have other dimensions."""
-    said: tuple[Any, ...] = shapes.get(dim, ()) if isinstance(dim, str) else ()
+    said: tuple[Dim, ...] = shapes.get(dim, ()) if isinstance(dim, str) else ()
     if len(said) != 1 or not isinstance(said[0], str):
         return dim
     return str(replace(Extent.parse(said[0]), name=Extent.parse(dim).name))
 
 
-def _bare(dim: Any) -> Any:
+def _bare(dim: Dim) -> Dim:
     """The name alone of what is said of an open dimension."""
     return Extent.parse(dim).name if isinstance(dim, str) else dim
 
@@ -208,7 +212,7 @@ def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
         graph.value_info.extend(kept)
 
 
-def _rename_in(nodes: Any, old: str, new: str) -> None:
+def _rename_in(nodes: onnx.NodeProto, old: str, new: str) -> None:
     for node in nodes:
         for side in (node.input, node.output):
             for i, name in enumerate(side):

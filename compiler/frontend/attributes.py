@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _WINDOWS = "AveragePool Conv ConvInteger ConvTranspose LpPool MaxPool QLinearConv QLinearAveragePool FusedConv"
@@ -68,10 +68,10 @@ def _by_name(table: Mapping[tuple[str, str], Any]) -> dict[tuple[str, str], Any]
     return {(name, operator): values for (name, operators), values in table.items() for operator in operators.split()}
 
 
-CLOSED: dict[tuple[str, str], Any] = _by_name({k: tuple(v.split()) for k, v in _WORDS.items()} | _NUMBERS)
+CLOSED: dict[tuple[str, str], tuple[str, ...]] = _by_name({k: tuple(v.split()) for k, v in _WORDS.items()} | _NUMBERS)
 
 
-def unknown_value(operator: str, attributes: Mapping[str, Any]) -> str | None:
+def unknown_value(operator: str, attributes: Mapping[str, object]) -> str | None:
     """What is wrong with the first attribute that holds none of the few values that it can have."""
     for name, value in attributes.items():
         allowed = CLOSED.get((name, operator), range(2) if name in FLAGS else None)
@@ -81,7 +81,7 @@ def unknown_value(operator: str, attributes: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _listed(values: Any) -> str:
+def _listed(values: Sequence[object]) -> str:
     if isinstance(values, range) and len(values) > 9:
         return f"one of {', '.join(map(str, values[:3]))} ..."
     *most, last = map(str, values)

@@ -10,15 +10,15 @@ written for it and is needed nowhere else, nothing reads any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.ir import Call
 
 from ...schedules.words.provenance import span_of
+from ...schedules.words.tvm_types import Expr
 from .node import Node
 from .origins import Writer
 from .value import Value
@@ -29,16 +29,16 @@ class Body:
     """A function, and what its parameters behind those that were asked for stand for."""
 
     function: relax.Function
-    seen: tuple[Any, ...]
+    seen: tuple[Expr, ...]
 
 
-def bound(node: Node, value: Value) -> Any:
+def bound(node: Node, value: Value) -> Expr:
     """The variable or constant that a result of a body is."""
     expr = value.expr
     return node.emit(expr).expr if isinstance(expr, Call) else expr
 
 
-def results_of(node: Node, call: Any) -> list[Value]:
+def results_of(node: Node, call: Expr) -> list[Value]:
     """The results of a call of control flow."""
     whole = node._emitted(call)
     if not isinstance(whole.ty, relax.TupleType):
@@ -53,11 +53,11 @@ class Cutter:
         self.builder = builder
         self.before = len(builder.origins)
 
-    def rounds(self, params: Sequence[Any], results: Sequence[Any]) -> Body:
+    def rounds(self, params: Sequence[Expr], results: Sequence[Expr]) -> Body:
         """The body of ``results`` over ``params``. What depends on none of these stays outside."""
-        inside: dict[Any, bool] = {p: True for p in params}
+        inside: dict[Callable[[Expr], bool], bool] = {p: True for p in params}
 
-        def depends(variable: Any) -> bool:
+        def depends(variable: Expr) -> bool:
             pending = [variable]
             while pending:
                 last = pending[-1]
@@ -74,11 +74,11 @@ class Cutter:
 
         return self._cut([params], [results], depends)[0]
 
-    def branches(self, results: Sequence[Sequence[Any]]) -> list[Body]:
+    def branches(self, results: Sequence[Sequence[Expr]]) -> list[Body]:
         """The bodies of several branches, which see the same: what was there before the cutter was made."""
         known = {v: i for i, v in enumerate(self.builder.origins)}
 
-        def inside(variable: Any) -> bool:
+        def inside(variable: Expr) -> bool:
             bound = self._bound(variable) is not None
             return bound and known.get(variable, self.before) >= self.before
 
@@ -86,12 +86,17 @@ class Cutter:
 
     # ------------------------------------------------------------------ cutting
 
-    def _bound(self, variable: Any) -> Any:
+    def _bound(self, variable: Expr) -> Expr:
         return self.builder.lookup_binding(variable)
 
-    def _cut(self, params: Sequence[Sequence[Any]], results: Sequence[Sequence[Any]], inside: Any) -> list[Body]:
+    def _cut(
+        self,
+        params: Sequence[Sequence[Expr]],
+        results: Sequence[Sequence[Expr]],
+        inside: Callable[[Expr], bool],
+    ) -> list[Body]:
         orders = []
-        seen: dict[Any, None] = {}
+        seen: dict[Expr, None] = {}
         for own, exprs in zip(params, results):
             order, outer = self._needed(own, exprs, inside)
             orders.append(order)
@@ -103,10 +108,12 @@ class Cutter:
             for own, order, exprs in zip(params, orders, results)
         ]
 
-    def _needed(self, params: Sequence[Any], results: Sequence[Any], inside: Any) -> tuple[list[Any], list[Any]]:
+    def _needed(
+        self, params: Sequence[Expr], results: Sequence[Expr], inside: Callable[[Expr], bool]
+    ) -> tuple[list[Expr], list[Expr]]:
         """The variables inside that ``results`` need, each after those it needs, and those outside that they read."""
-        order: dict[Any, None] = {}
-        outer: dict[Any, None] = {}
+        order: dict[Expr, None] = {}
+        outer: dict[Expr, None] = {}
         own = set(params)
         pending = [v for r in reversed(results) for v in _variables(r)]
         while pending:
@@ -126,10 +133,10 @@ class Cutter:
         return list(order), list(outer)
 
     def _function(
-        self, params: Sequence[Any], seen: Sequence[Any], sizes: Any, order: Sequence[Any], results: Sequence[Any]
+        self, params: Sequence[Expr], seen: Sequence[Expr], sizes: Expr, order: Sequence[Expr], results: Sequence[Expr]
     ) -> relax.Function:
         fresh = {v: relax.Var(f"seen{i}", v.ty) for i, v in enumerate(seen)}
-        of: dict[Any, Any] = {p: p for p in params} | fresh
+        of: dict[Expr, Expr] = {p: p for p in params} | fresh
         bindings = []
         origin = self.builder.origin
         for variable in order:
@@ -147,10 +154,15 @@ class Cutter:
         return relax.Function([*params, *fresh.values(), *extra], body, result.ty, True)
 
 
-def _sizes(seen: Any, bound: Sequence[Any], params: Sequence[Sequence[Any]], results: Sequence[Sequence[Any]]) -> Any:
+def _sizes(
+    seen: Iterable[Expr],
+    bound: Sequence[Expr],
+    params: Sequence[Sequence[Expr]],
+    results: Sequence[Sequence[Expr]],
+) -> Expr:
     """A tensor of the open dimensions that bodies use and that no tensor which they read has: none may be lost."""
     told = {s for v in (*seen, *(p for own in params for p in own)) for s in relax.analysis.tir_vars_in_type(v.ty)}
-    used: dict[Any, None] = {}
+    used: dict[Expr, None] = {}
     for expr in (*bound, *(r for own in results for r in own)):
         used.update(dict.fromkeys(relax.analysis.tir_vars_in_type(expr.ty)))
         for part in getattr(expr, "args", ()):
@@ -159,12 +171,12 @@ def _sizes(seen: Any, bound: Sequence[Any], params: Sequence[Sequence[Any]], res
     return relax.op.shape_to_tensor(relax.ShapeExpr(missing)) if missing else None
 
 
-def _variables(expr: Any) -> list[Any]:
+def _variables(expr: Expr) -> list[Expr]:
     """The tensors by name that an expression reads."""
     return [v for v in _walk(expr) if isinstance(v, relax.Var)]
 
 
-def _walk(expr: Any) -> Iterator[Any]:
+def _walk(expr: Expr) -> Iterator[Expr]:
     if isinstance(expr, relax.Var) and not isinstance(expr.ty, tvm.ir.PrimType):
         yield expr
     elif isinstance(expr, relax.Tuple):
@@ -177,7 +189,7 @@ def _walk(expr: Any) -> Iterator[Any]:
             yield from _walk(argument)
 
 
-def _replaced(expr: Any, of: dict[Any, Any]) -> Any:
+def _replaced(expr: Expr, of: dict[Expr, Expr]) -> Expr:
     """The expression with other variables, of the same type."""
     if isinstance(expr, relax.Var):
         return of.get(expr, expr)

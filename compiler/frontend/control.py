@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx
@@ -29,6 +29,9 @@ from .rolled import Plan, Rolled, Scanned
 from .sequences import Operands, map_sequence
 from .slot import Slot
 from .value import POISON, Poison, Value
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 LONGEST = 256  # rounds that are written out
 BRANCHES = ("then_branch", "else_branch")
@@ -201,7 +204,7 @@ def _none_of(node: Node, row: Value) -> Value:
     return node.const(np.empty((0, *row.shape), row.dtype))
 
 
-def _limit(node: Node, value: Slot) -> tuple[Value | None, Any, bool]:
+def _limit(node: Node, value: Slot) -> tuple[Value | None, SizeLike, bool]:
     """The number of rounds (int64 []), if there is one; the most that it can be, None where nothing says; and whether
     it is known, as a number or by the open dimensions."""
     if not isinstance(value, Value):
@@ -273,7 +276,12 @@ def run_scan(
 
 
 def _scanned_out(
-    body: onnx.GraphProto, run: Run, node: Node, state: list[Slot], scans: list[tuple[Value, int, bool]], out: Any
+    body: onnx.GraphProto,
+    run: Run,
+    node: Node,
+    state: list[Slot],
+    scans: list[tuple[Value, int, bool]],
+    out: tuple[list[int], list[bool]],
 ) -> list[Slot]:
     """Writes the rounds of a Scan out. ``out``: axes and directions of its outputs."""
     first, axis, _ = scans[0]

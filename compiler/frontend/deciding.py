@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import relax
 
 from ...schedules.words.tvm_types import Expr
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
+    from ..spec import TensorSpec
 
 SETTING = 16  # elements that an input, a scalar or a list, has which is a choice and no data
 
@@ -22,7 +26,7 @@ class Inputs:
     """The inputs of the import under way, by Relax variable, and the builder that knows what else stands for what."""
 
     builder: Any
-    names: Mapping[Any, Any] = field(default_factory=dict)  # variable -> TensorSpec
+    names: Mapping[Expr, TensorSpec] = field(default_factory=dict)  # variable -> TensorSpec
 
 
 #: Of the import under way.
@@ -35,7 +39,7 @@ def deciding(expr: Expr) -> tuple[str, ...]:
     known = INPUTS.get()
     if known is None or expr is None:
         return ()
-    seen: set[Any] = set()
+    seen: set[Expr] = set()
     pending = [*relax.analysis.free_vars(expr)]
     while pending:
         variable = pending.pop()
@@ -50,7 +54,7 @@ def deciding(expr: Expr) -> tuple[str, ...]:
     return tuple(spec.name for spec in found) if settings else ()
 
 
-def _few(length: Any) -> bool:
+def _few(length: SizeLike) -> bool:
     return isinstance(length, int) and length <= SETTING
 
 

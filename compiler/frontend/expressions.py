@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...schedules.words.dims import floor_div
 
-_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
+
+_OPERATORS: dict[type, Callable[[SizeLike, SizeLike], SizeLike]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
@@ -36,12 +39,12 @@ def renamed(text: str, known: Mapping[str, int | str]) -> int | str:
     return ast.unparse(tree)
 
 
-def value_of(text: str, known: Mapping[str, Any]) -> Any:
+def value_of(text: str, known: Mapping[str, object]) -> SizeLike:
     """What an expression is where its names are ``known``."""
     return _value(_tree(text), known)
 
 
-def _value(tree: Any, known: Mapping[str, Any]) -> Any:
+def _value(tree: Any, known: Mapping[str, SizeLike]) -> SizeLike:
     if isinstance(tree, ast.Constant):
         return tree.value
     if isinstance(tree, ast.Name):
@@ -58,11 +61,11 @@ def _tree(text: str) -> Any:
     return tree if tree is not None and all(map(_fits, _nodes(tree))) else None
 
 
-def _nodes(tree: Any) -> list[Any]:
+def _nodes(tree: ast.expr) -> list[ast.expr]:
     return [n for n in ast.walk(tree) if isinstance(n, ast.expr)]
 
 
-def _fits(node: Any) -> bool:
+def _fits(node: object) -> bool:
     if isinstance(node, ast.BinOp):
         zero = isinstance(node.right, ast.Constant) and node.right.value == 0
         return type(node.op) in _OPERATORS and not (zero and isinstance(node.op, ast.FloorDiv))

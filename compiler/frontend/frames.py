@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -24,6 +24,9 @@ from .emitter import FLOAT, Emitter
 from .open_frames import OLDEST, Lengths, open_resized, open_sides, pad_around, weighted
 from .resizing import Dim, Side, sides_of, taps_of
 from .yuv import Pixels, open_pixels, planes_of
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 GREY = (0.299, 0.587, 0.114)  # of R, G and B
 INTEGERS: dict[int, tuple[int, int]] = {
@@ -44,7 +47,7 @@ def put_before(
     what = f"image input {emit.about!r}"
     layout, colour = _of_model(image, dims, what)
     batch, height, width = dims[0], *(dims[1:3] if layout == "NHWC" else dims[2:4])
-    have: Any
+    have: SizeLike
     have, sides = (image.size, None) if image.is_open else sides_of(image, height, width, what)
     if kind not in FLOATS and kind not in INTEGERS:
         raise HalotileError(f"{what}: the model takes {TensorProto.DataType.Name(kind)} there, not numbers of an image")
@@ -243,7 +246,7 @@ def _around(side: Side, index: np.ndarray, weight: np.ndarray) -> tuple[np.ndarr
     return np.pad(index, wide, mode="edge"), np.pad(weight, wide)
 
 
-def _per_channel(value: float | tuple[float, ...], count: int, axis: int, what: str) -> Any:
+def _per_channel(value: float | tuple[float, ...], count: int, axis: int, what: str) -> float | np.ndarray | None:
     """A constant that stands beside the image; None where it would change nothing."""
     if isinstance(value, tuple) and len(value) not in (1, count):
         raise HalotileError(f"{what} has {len(value)} numbers, and the model takes {count} channels")

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...schedules.words.dims import (
     Atom,
@@ -30,10 +30,14 @@ from ...schedules.words.dims import (
     terms_of,
 )
 from ...schedules.words.refusal import Refusal
+from ...schedules.words.size_like import SizeLike
 from ...schedules.words.sizes import replaced
 from .learned import AT, Learned
 
-Condition = tuple[Any, str, Any]  # (left, relation, right): "is", "at least", "at most", or "is 1 or"
+if TYPE_CHECKING:
+    pass
+
+Condition = tuple[SizeLike, str, SizeLike]  # (left, relation, right): "is", "at least", "at most", or "is 1 or"
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Assumed:
 ASSUMED: ContextVar[dict[Condition, Assumed] | None] = ContextVar("assumed", default=None)
 
 
-def assume(left: Any, relation: str, right: Any, what: str) -> None:
+def assume(left: SizeLike, relation: str, right: SizeLike, what: str) -> None:
     """Remembers a condition, to be told and to be checked at run time; Open where no import keeps dims open."""
     assumed = ASSUMED.get()
     if assumed is None:
@@ -56,13 +60,13 @@ def assume(left: Any, relation: str, right: Any, what: str) -> None:
     assumed.setdefault((left, relation, right), Assumed(what, AT.get()))
 
 
-def equal(a: Any, b: Any) -> bool:
+def equal(a: SizeLike, b: SizeLike) -> bool:
     """Whether two dims are equal in every run that succeeds, as far as that is known."""
     assumed = ASSUMED.get()
     return a == b or bool(assumed and _equation(_without_common(a - b)) in assumed)
 
 
-def require_equal(a: Any, b: Any, what: str) -> None:
+def require_equal(a: SizeLike, b: SizeLike, what: str) -> None:
     """Two dims that must agree in every run: nothing if they do, Learned if a symbol is another or a number, a Refusal
     if they can't, else an equation that is assumed, from which more may follow (:func:`facts`)."""
     if equal(a, b):
@@ -85,7 +89,7 @@ def require_equal(a: Any, b: Any, what: str) -> None:
     assume(*_equation(rest), f"{what}: {a} is taken to be {b}, since the model can't run otherwise")
 
 
-def require_same(a: Sequence[Any], b: Sequence[Any], what: str) -> None:
+def require_same(a: Sequence[SizeLike], b: Sequence[SizeLike], what: str) -> None:
     """Two shapes that must agree in every run."""
     if len(a) != len(b):
         raise Refusal(f"{what}: [{', '.join(map(str, a))}] and [{', '.join(map(str, b))}] differ in rank")
@@ -93,7 +97,7 @@ def require_same(a: Sequence[Any], b: Sequence[Any], what: str) -> None:
         require_equal(one, other, what)
 
 
-def facts(assumed: Mapping[Condition, Assumed], known: Mapping[str, Any]) -> Iterator[Learned]:
+def facts(assumed: Mapping[Condition, Assumed], known: Mapping[str, SizeLike]) -> Iterator[Learned]:
     """What follows for symbols, of which ``known`` is so, from equations that were assumed: one fact of each."""
     for (left, relation, right), told in assumed.items():
         rest = replaced(left, known) - replaced(right, known)
@@ -107,11 +111,11 @@ def facts(assumed: Mapping[Condition, Assumed], known: Mapping[str, Any]) -> Ite
             yield fact
 
 
-def _equation(rest: Any) -> Condition:
+def _equation(rest: Dim) -> Condition:
     """That ``rest`` is zero, with no negative terms and no common factor; one form for it and its opposite."""
     terms = terms_of(rest)
     common = math.gcd(*terms.values()) if is_whole(rest) else 1
-    sides: list[Any] = [0, 0]
+    sides: list[SizeLike] = [0, 0]
     for monomial, factor in terms.items():
         part = abs(factor) // common if is_whole(rest) else abs(factor)
         sides[factor < 0] = sides[factor < 0] + (Dim({monomial: part}) if monomial else part)
@@ -119,7 +123,7 @@ def _equation(rest: Any) -> Condition:
     return left, "is", right
 
 
-def _solutions(rest: Dim) -> Iterator[tuple[str, Any]]:
+def _solutions(rest: Dim) -> Iterator[tuple[str, Dim]]:
     """Symbols and what each must be for ``rest`` to be zero: whole, never negative, and without the symbol itself."""
     for monomial in sorted((m for m in rest.terms if len(m) == 1), reverse=True):
         symbol = monomial[0].symbol
@@ -168,14 +172,14 @@ def _divided(rest: Dim) -> Iterator[tuple[str, int]]:
             yield from zip(map(str, names), factors)
 
 
-def symbol_name(value: Any) -> str | None:
+def symbol_name(value: SizeLike) -> str | None:
     """The name of the open dimension that a dim is; None for any other dim."""
     ((monomial, factor), *more) = plain_terms(value) if isinstance(value, Dim) else [((), 0)]
     alone = monomial[0] if factor == 1 and not more and len(monomial) == 1 else None
     return alone.text if alone is not None and alone.kind == "symbol" and not alone.operands else None
 
 
-def _without_common(value: Any) -> Any:
+def _without_common(value: SizeLike) -> SizeLike:
     """Without the symbols that every term has: they make a number of elements, so not zero in a run that matters."""
     monomials = list(terms_of(value))
     common = [a for a in monomials[0] if a.symbol is not None] if monomials else []
@@ -190,7 +194,7 @@ def _without_common(value: Any) -> Any:
 
 
 def require_at_least(
-    value: Any, least: int, what: str, why: str = ""
+    value: SizeLike, least: int, what: str, why: str = ""
 ) -> None:
     """A dim that must be at least ``least`` in every run."""
     low, high = bounds(value)
@@ -202,7 +206,7 @@ def require_at_least(
             assume(value, "at least", least, f"{what}: {value} is taken to be at least {least}")
 
 
-def learn_at_least(value: Any, least: int, why: str) -> None:
+def learn_at_least(value: SizeLike, least: int, why: str) -> None:
     """The least that the symbol of f n + c, floor(n / k), max(n, k) or min(n, k) must be, the most of c - f n, the
     symbols of a product that is not zero, and both sides of min(n, k) + rest; nothing for a dim of another form."""
     terms = dict(terms_of(value))
@@ -233,21 +237,21 @@ def learn_at_least(value: Any, least: int, why: str) -> None:
                 learn_at_least(operand, int(most), why)
 
 
-def broadcast(*shapes: Sequence[Any]) -> tuple[Any, ...]:
+def broadcast(*shapes: Sequence[SizeLike]) -> tuple[SizeLike, ...]:
     """numpy's broadcast of shapes with open dims; raises Refusal when they can't go together."""
     rank = max(map(len, shapes), default=0)
-    result: list[Any] = []
+    result: list[SizeLike] = []
     for k in range(rank):
         dims = [s[len(s) - rank + k] for s in shapes if len(s) - rank + k >= 0]
         result.append(_broadcast_dim([d for d in dims if d != 1]))
     return tuple(result)
 
 
-def _broadcast_dim(dims: list[Any]) -> Any:
+def _broadcast_dim(dims: list[SizeLike]) -> SizeLike:
     for d in dims:  # the first element of an axis, beside all of it
         if len(dims) > 1 and bounds(d) == (0, 1):
             learn_at_least(d, 1, "of which one element is repeated")
-    result: Any = 1
+    result: SizeLike = 1
     for d in dims:
         if result == 1 or equal(result, d):
             result = d if result == 1 else result
@@ -275,7 +279,7 @@ def _broadcast_dim(dims: list[Any]) -> Any:
     return result
 
 
-def symbols_of(value: Any) -> set[Atom]:
+def symbols_of(value: SizeLike) -> set[Atom]:
     """Every symbol that a dim depends on."""
     found: set[Atom] = set()
     for monomial in terms_of(value):
@@ -284,10 +288,10 @@ def symbols_of(value: Any) -> set[Atom]:
     return found
 
 
-def at(value: Any, known: Mapping[str, int]) -> Any:
+def at(value: SizeLike, known: Mapping[str, int]) -> SizeLike:
     """The number that a dim is where its symbols are ``known``."""
-    functions: dict[str, Any] = {"floor": lambda a, b: a // b, "max": max, "min": min}
-    total: Any = 0
+    functions: dict[str, SizeLike] = {"floor": lambda a, b: a // b, "max": max, "min": min}
+    total: SizeLike = 0
     for monomial, factor in terms_of(value).items():
         for atom in monomial:
             operands = (at(o, known) for o in atom.operands)
@@ -296,7 +300,7 @@ def at(value: Any, known: Mapping[str, int]) -> Any:
     return total
 
 
-def require_all(count: Any, length: Any) -> None:
+def require_all(count: SizeLike, length: SizeLike) -> None:
     """That a length of min(count, n) is all of the count in every run: nothing where it is no such length."""
     if isinstance(count, Dim) and isinstance(length, Dim):
         _capped(count, length, 0)
@@ -317,7 +321,7 @@ def _capped(a: Dim, b: Dim, beyond: int = 1) -> Dim | None:
     return None
 
 
-def learn_at_most(value: Any, most: int, why: str) -> None:
+def learn_at_most(value: Dim, most: int, why: str) -> None:
     """The most that the symbol of f n + c, floor(n / k), max(n, k) or min(n, k) may be; nothing for a dim of another
     form."""
     terms = dict(terms_of(value))
@@ -339,7 +343,7 @@ def learn_at_most(value: Any, most: int, why: str) -> None:
                 learn_at_most(operand, limit, why)
 
 
-def require_at_most(value: Any, most: int, why: str = "") -> None:
+def require_at_most(value: SizeLike, most: int, why: str = "") -> None:
     """A dim that must be at most ``most`` in every run."""
     if not isinstance(value, Dim) or bounds(value)[1] <= most:
         return

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -43,6 +43,9 @@ from .tensors import TensorReader
 from .typical import told_symbols
 from .value import PLAIN, Poison, Value
 from .walk import Offender, Walk
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 MOST_NAMES = 8  # in a note; more are counted
 
@@ -129,7 +132,7 @@ def convert(
     while True:
         specs = specs_of(inputs, symbols)
         token = SYMBOLS.set(symbols.dims)
-        assumed: dict[Any, Assumed] = {}
+        assumed: dict[tuple[SizeLike, str, SizeLike], Assumed] = {}
         second, third = ASSUMED.set(assumed), KNOWN.set(symbols.known)
         try:
             imported, offenders = _convert(source, specs, fixed, told)

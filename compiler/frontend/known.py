@@ -51,7 +51,7 @@ def constants(specs: Sequence[TensorSpec], fixed: Mapping[str, Fixed] | None) ->
     return {name: _array(wanted[name], value.values) for name, value in (fixed or {}).items()}
 
 
-def _shape(name: str, value: Fixed, wanted: Sequence[Any] | None) -> tuple[int, ...]:
+def _shape(name: str, value: Fixed, wanted: Sequence[int] | None) -> tuple[int, ...]:
     """The shape of a value; that of one without (a list of numbers) is the wanted one, if it can be told from it."""
     count = len(value.values)
     if value.shape is not None:
@@ -73,7 +73,7 @@ def _shape(name: str, value: Fixed, wanted: Sequence[Any] | None) -> tuple[int, 
     return shape
 
 
-def _array(spec: TensorSpec, values: Sequence[Any]) -> np.ndarray:
+def _array(spec: TensorSpec, values: Sequence[float]) -> np.ndarray:
     wanted = dtype_of(spec.dtype)
     if not values:
         return np.empty(spec.shape, wanted)

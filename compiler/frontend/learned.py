@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any
 
-from ...schedules.words.dims import INFINITY
+from ...schedules.words.dims import INFINITY, Dim
 
 #: The node that is converted.
 AT: ContextVar[str] = ContextVar("at", default="")
@@ -22,7 +21,7 @@ class Learned(Exception):
     def __init__(
         self,
         symbol: str,
-        same_as: Any = None,
+        same_as: Dim | None = None,
         low: int = 0,
         high: float = INFINITY,
         why: str = "",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -25,11 +25,14 @@ from .learned import Learned
 from .node import MOST, Node
 from .value import Value
 
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
+
 R = relax.op
 _NUMBERS = itertools.count()
 
 
-def length_of(count: Value, most: Any) -> Any:
+def length_of(count: Value, most: SizeLike) -> SizeLike:
     """What a count (int64 [1]) is told to be; a new symbol, of at most ``most``, where nothing is told yet."""
     if count.array is not None:
         return int(count.array.reshape(-1)[0])
@@ -63,7 +66,7 @@ def _told(result: Value | None, found: Value) -> Value | None:
     return result
 
 
-def most_of(dim: Any) -> int:
+def most_of(dim: SizeLike) -> int:
     """The room for a length: the most that it can be."""
     high = bounds(dim)[1]
     if high >= MOST:
@@ -71,7 +74,7 @@ def most_of(dim: Any) -> int:
     return max(math.floor(high), 0)
 
 
-def run_time(node: Node, dim: Any) -> Value:
+def run_time(node: Node, dim: SizeLike) -> Value:
     """The tensor (int64 [1]) that holds a Dim, computed from those of its symbols."""
     if not is_whole(dim):
         raise Refusal(f"{dim} is not a whole number")

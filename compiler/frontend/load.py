@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -68,7 +67,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     return proto
 
 
-def check_text(message: Any, where: str = "the model") -> None:
+def check_text(message: onnx.ModelProto, where: str = "the model") -> None:
     """Raises ModelError for a string that is not UTF-8, which protobuf hands over as bytes where a name belongs."""
     for kind, value in message.ListFields():
         if kind.type == TEXT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import relax
@@ -18,11 +18,14 @@ from ...schedules.words.cases import settled
 from ...schedules.words.dims import Dim, Open, as_dim, is_open, to_relax
 from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import SYMBOLS, dim_of
-from ...schedules.words.tvm_types import Expr
+from ...schedules.words.tvm_types import Attribute, Expr, Type
 from .ahead import LARGEST, computed, is_known, recipe
 from .implied import broadcast
 from .origins import Writer
 from .value import Recipe, Value, unknown
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 _ELEMENTWISE = frozenset(
     Op.get(f"relax.{name}")
@@ -85,7 +88,7 @@ class Node:
             raise Refusal(f"operand {index} is missing")
         return value
 
-    def attr(self, name: str, default: Any = None) -> Any:
+    def attr(self, name: str, default: object = None) -> Any:
         return self.attributes.get(name, default)
 
     def wants(self, index: int) -> bool:
@@ -104,7 +107,7 @@ class Node:
             raise unknown(what, value)
         return value.array
 
-    def ints(self, index: int, what: str, attribute: str | None = None) -> list[Any] | None:
+    def ints(self, index: int, what: str, attribute: str | None = None) -> list[SizeLike] | None:
         """Integers that newer opsets take as operand ``index`` and older ones as ``attribute``; Dims among them where
         they follow from open dimensions."""
         if attribute is not None and attribute in self.attributes:
@@ -131,17 +134,17 @@ class Node:
                 expr = relax.Call(expr.op, expr.args, expr.attrs, ret_ty=ty)
         return self.builder.emit(expr)
 
-    def do(self, function: Callable[..., Any], *operands: Any, **attributes: Any) -> Value:
+    def do(self, function: Callable[..., Expr], *operands: object, **attributes: Attribute) -> Value:
         """Emits ``function(*operands)``; values among the operands (also inside lists) become their expressions."""
 
-        def write(of: Callable[[Value], Any]) -> Expr:
+        def write(of: Callable[[Value], Expr]) -> Expr:
             return function(
                 *(_expr(o, of) for o in operands), **{k: _expr(v, of) for k, v in attributes.items()}
             )
 
         return self._one(write, (*operands, *attributes.values()))
 
-    def shaped(self, shape: Sequence[Any], function: Callable[..., Any], *operands: Any) -> Value:
+    def shaped(self, shape: Sequence[SizeLike], function: Callable[..., Expr], *operands: object) -> Value:
         """The value of ``function(*operands)``, as :meth:`do` makes it, with a shape that is known better than Relax
         infers it."""
         call = function(*map(_expr, operands))
@@ -150,11 +153,11 @@ class Node:
         ty = relax.TensorType([to_relax(d) for d in shape], dtype)
         return self.emit(relax.Call(call.op, call.args, call.attrs, ret_ty=ty))
 
-    def own(self, name: str, *operands: Value, **attributes: Any) -> Value:
+    def own(self, name: str, *operands: Value, **attributes: object) -> Value:
         """Emits one of Halotile's operators with a single output."""
         return self._one(lambda of: own.call(name, *map(of, operands), **attributes), operands)
 
-    def own_many(self, name: str, *operands: Value, **attributes: Any) -> list[Value]:
+    def own_many(self, name: str, *operands: Value, **attributes: object) -> list[Value]:
         """Emits one of Halotile's operators with several outputs."""
         made = self._recipe(lambda of: own.call(name, *map(of, operands), **attributes), operands)
         result = self._emitted(own.call(name, *map(_expr, operands), **attributes))
@@ -164,7 +167,7 @@ class Node:
                 value.recipe = Recipe(made.call, made.operands, self.weight, item)
         return values
 
-    def _one(self, write: Callable[[Callable[[Value], Any]], Any], operands: Iterable[Any]) -> Value:
+    def _one(self, write: Callable[[Callable[[Value], Expr]], Expr], operands: Iterable[object]) -> Value:
         """The tensor that the call gives which ``write`` makes; computed where numpy can, else emitted."""
         made = self._recipe(write, operands)
         if made is not None:
@@ -177,23 +180,23 @@ class Node:
         return value
 
     def _recipe(
-        self, write: Callable[[Callable[[Value], Any]], Any], operands: Iterable[Any]
+        self, write: Callable[[Callable[[Value], Expr]], Expr], operands: Iterable[object]
     ) -> Recipe | None:
         values = [*_values(operands)]
         return recipe(write, self.weight) if values and all(map(is_known, values)) else None
 
-    def const(self, array: Any, dtype: str | None = None) -> Value:
+    def const(self, array: Attribute, dtype: str | None = None) -> Value:
         value = Value.of_array(array, dtype)
         self.builder.limits.charge(value.size * np.dtype(value.dtype).itemsize)
         return value
 
-    def empty(self, shape: Sequence[Any], dtype: str) -> Value:
+    def empty(self, shape: Sequence[SizeLike], dtype: str) -> Value:
         """A tensor without elements, of which other dims may be open."""
         if is_open(shape):
             return self.broadcast(self.const(np.zeros((), bool if dtype == "bool" else "int32"), dtype), shape)
         return self.const(np.empty(shape, dtype))
 
-    def counting(self, count: Any, dtype: str = "int64") -> Value:
+    def counting(self, count: SizeLike, dtype: str = "int64") -> Value:
         """0, 1, ... below ``count``; a table only while it is small."""
         require_addressable((count,))
         if not is_open([count]) and 8 * count <= LARGEST:
@@ -212,7 +215,7 @@ class Node:
     def cast(self, x: Value, dtype: str) -> Value:
         return x if x.dtype == dtype else self.do(relax.op.astype, x, dtype)
 
-    def reshape(self, x: Value, shape: Sequence[Any]) -> Value:
+    def reshape(self, x: Value, shape: Sequence[SizeLike]) -> Value:
         shape = tuple(as_dim(d) for d in shape)
         if shape == x.shape:
             return x
@@ -225,7 +228,7 @@ class Node:
             return x
         return self.do(relax.op.permute_dims, x, list(axes))
 
-    def broadcast(self, x: Value, shape: Sequence[Any]) -> Value:
+    def broadcast(self, x: Value, shape: Sequence[SizeLike]) -> Value:
         shape = tuple(as_dim(d) for d in shape)
         if shape == x.shape:
             return x
@@ -238,7 +241,7 @@ class Node:
         )
         return _repeated(value, x)
 
-    def slice(self, x: Value, axis: int, begin: Any, end: Any) -> Value:
+    def slice(self, x: Value, axis: int, begin: SizeLike, end: SizeLike) -> Value:
         """x[begin:end] along ``axis`` (bounds already resolved, step one)."""
         if begin == 0 and end == x.shape[axis]:
             return x
@@ -246,7 +249,13 @@ class Node:
         return self.cut(x, shape, [axis], [begin], [end], [1])
 
     def cut(
-        self, x: Value, shape: Sequence[Any], axes: list[int], begin: list[Any], end: list[Any], step: list[int]
+        self,
+        x: Value,
+        shape: Sequence[SizeLike],
+        axes: list[int],
+        begin: list[SizeLike],
+        end: list[SizeLike],
+        step: list[int],
     ) -> Value:
         """A strided slice with bounds within the tensor; on an open axis they count from the end where they can, so
         that no bound depends on the length."""
@@ -266,7 +275,7 @@ class Node:
         return self.cast(function(*wide), dtype)
 
 
-def _broadcast_type(call: relax.Call) -> Any:
+def _broadcast_type(call: relax.Call) -> Type:
     """The type of an elementwise call whose operands go together only by what runs must satisfy, which is learned;
     None where Relax tells the shape."""
     if call.op not in _ELEMENTWISE or not isinstance(call.ty, relax.TensorType):
@@ -278,7 +287,7 @@ def _broadcast_type(call: relax.Call) -> Any:
     return relax.TensorType([to_relax(d) for d in shape], str(call.ty.dtype.dtype))
 
 
-def _in_one_form(ty: Any) -> Any:
+def _in_one_form(ty: Type) -> Type | None:
     """The type with every dim as :func:`to_relax` writes it; None where nothing changes, or it can't be told."""
     if isinstance(ty, relax.TupleType):
         fields = [_in_one_form(f) for f in ty.fields]
@@ -292,11 +301,11 @@ def _in_one_form(ty: Any) -> Any:
     return relax.TensorType(forms, str(ty.dtype.dtype))
 
 
-def _same(form: Any, dim: Any) -> bool:
+def _same(form: Expr, dim: Expr) -> bool:
     return isinstance(dim, (int, IntImm)) and int(dim) == form if isinstance(form, int) else structural_equal(form, dim)
 
 
-def _from_the_end(bound: Any, length: Any) -> Any:
+def _from_the_end(bound: Dim, length: Dim) -> SizeLike:
     """A bound of an axis: -k for length - k, a number beyond every length for the length itself."""
     left = length - bound
     if isinstance(left, Dim):
@@ -316,7 +325,7 @@ def _value_expr(value: Value) -> Expr:
     return value.expr
 
 
-def _expr(operand: Any, of: Callable[[Value], Any] = _value_expr) -> Any:
+def _expr(operand: object, of: Callable[[Value], Expr] = _value_expr) -> Expr:
     """An operand as Relax takes it, of values what ``of`` gives."""
     if isinstance(operand, Value):
         return of(operand)
@@ -327,7 +336,7 @@ def _expr(operand: Any, of: Callable[[Value], Any] = _value_expr) -> Any:
     return operand
 
 
-def _values(operands: Iterable[Any]) -> Iterator[Value]:
+def _values(operands: Iterable[object]) -> Iterator[Value]:
     for operand in operands:
         if isinstance(operand, Value):
             yield operand
@@ -335,7 +344,7 @@ def _values(operands: Iterable[Any]) -> Iterator[Value]:
             yield from (o for o in operand if isinstance(o, Value))
 
 
-def require_addressable(shape: Sequence[Any]) -> None:
+def require_addressable(shape: SizeLike) -> None:
     """Refuses a tensor that kernels could not number the elements of, or with a negative length."""
     if is_open(shape):
         return

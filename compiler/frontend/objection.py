@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import onnx
 
@@ -15,7 +14,7 @@ SMALL = 64  # elements of a known operand that shape inference may look at
 RANGE = 2**31  # whole numbers that windows, axes and counts are within
 
 
-def objection(proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[Any]) -> str | None:
+def objection(proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[object]) -> str | None:
     """What ONNX's shape inference says against ``proto`` on these operands; None when it has nothing to say."""
     huge = out_of_range({a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute})
     if huge is not None:
@@ -41,7 +40,7 @@ def objection(proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[An
     return None
 
 
-def wrong_types(operator: str, domain: str, opset: int, inputs: Sequence[Any]) -> str | None:
+def wrong_types(operator: str, domain: str, opset: int, inputs: Sequence[Value | None]) -> str | None:
     """Why operands can't be of the types that they are: bool where arithmetic on it would end in LLVM, or two where
     ONNX has one."""
     if domain or not onnx.defs.has(operator, opset, domain):
@@ -75,7 +74,7 @@ def _wrong_type(schema: onnx.defs.OpSchema, values: Sequence[Value | None]) -> s
     return None
 
 
-def out_of_range(attributes: Mapping[str, Any]) -> str | None:
+def out_of_range(attributes: Mapping[str, int | list[int] | str]) -> str | None:
     """What is wrong with the first attribute that holds a whole number no tensor could have a use for."""
     for name, value in attributes.items():
         for number in value if isinstance(value, (list, tuple)) else [value]:

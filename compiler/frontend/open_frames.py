@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -19,7 +18,7 @@ from onnx import TensorProto
 from ..extents import Extent
 from ..images import Image
 from .emitter import FLOAT, Emitter
-from .resizing import CUBIC, filter_of
+from .resizing import CUBIC, Dim, filter_of
 
 OLDEST = 12  # opset: extrema and comparisons of whole numbers
 
@@ -34,12 +33,12 @@ class OpenSide:
     inside: str | None
 
 
-def even(length: Any) -> Any:
+def even(length: Dim) -> Dim:
     """What is said of a side, which must be even as well."""
     return length if isinstance(length, int) else _said(length, 2, 1, 1)
 
 
-def half(length: Any) -> Any:
+def half(length: Dim) -> Dim:
     """Half of an even side."""
     known = isinstance(length, int) or length is None
     return length // 2 if isinstance(length, int) else length if known else f"{Extent.parse(length).name}//2"

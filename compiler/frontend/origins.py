@@ -6,14 +6,12 @@ they multiply where they are nested, and a file of some hundred bytes can ask fo
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
 from tvm import relax
 
 from ...errors import UnsupportedError
 from ...schedules.words.provenance import span_of
-from ...schedules.words.tvm_types import Expr
+from ...schedules.words.tvm_types import Binding, Expr
 from .ahead import Kept, Limits
 
 WRITTEN_OUT = 1 << 16  # steps: operators written, and twice the nodes looked at; some ten seconds of import
@@ -55,7 +53,7 @@ class Writer(relax.BlockBuilder):
         blocks = []
         origin = ""
         for block in reversed(main.body.blocks):
-            bindings: list[Any] = []
+            bindings: list[Binding] = []
             for binding in reversed(block.bindings):
                 origin = self.origins.get(binding.var, origin)
                 if isinstance(binding, relax.VarBinding) and origin:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -44,6 +44,9 @@ from .parts import (
     zeroed,
 )
 from .value import Value
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 R = relax.op
 
@@ -297,7 +300,7 @@ def _size(node: Node, write: Write) -> Sequence[Value | None]:
     return [_scalar_of(node, math.prod(dims))]
 
 
-def _scalar_of(node: Node, dim: Any) -> Value:
+def _scalar_of(node: Node, dim: SizeLike) -> Value:
     value = node.reshape(run_time(node, dim), ())
     value.told = np.array(dim, object)
     return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -14,6 +14,9 @@ from ...schedules.words.refusal import Refusal
 from .lengths import length_of
 from .node import Node, normal_axis
 from .value import Part, Value
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 R = relax.op
 Write = Callable[[Sequence["Value | None"]], "Sequence[Value | None]"]
@@ -30,7 +33,7 @@ def with_part(value: Value, axis: int, count: Value) -> Value:
     return value.with_part(Part(axis, count))
 
 
-def length(value: Value) -> Any:
+def length(value: Value) -> Dim:
     """How many positions are there, as a length of run time (lengths.py)."""
     part = part_of(value)
     return length_of(part.count, value.shape[part.axis])
@@ -105,7 +108,7 @@ def _with_room(node: Node, value: Value, room: int) -> Value:
     return with_part(node.slice(value.with_part(None), part.axis, 0, room), part.axis, part.count)
 
 
-def held(node: Node, value: Value, axis: int, room: Any) -> list[Value]:
+def held(node: Node, value: Value, axis: int, room: SizeLike) -> list[Value]:
     """A tensor that is as long as ``room`` along the axis, or cut to that, and how much of it is there (int64 [1])."""
     whole = value.with_part(None)
     have = whole.shape[axis]
@@ -119,7 +122,7 @@ def held(node: Node, value: Value, axis: int, room: Any) -> list[Value]:
     return [whole, count]
 
 
-def counted(node: Node, dim: Any) -> Value:
+def counted(node: Node, dim: SizeLike) -> Value:
     """A dim as a tensor (int64 [1])."""
     return Value.of_contents(np.array([dim], object), "int64") if is_open([dim]) else node.const([dim], "int64")
 

@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...schedules.words.dims import Dim, Open
 from .implied import require_all, require_at_most
 from .node import Node
 from .value import Value
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1  # of an integer of which nothing is known
 
@@ -20,7 +23,7 @@ LEAST, MOST = -(1 << 63), (1 << 63) - 1  # of an integer of which nothing is kno
 _KEEP = frozenset("Identity Cast Reshape Squeeze Unsqueeze Flatten Expand Slice Transpose Tile".split())
 
 
-def follow(node: Node, inputs: Sequence[Value | None], results: Sequence[Any]) -> None:
+def follow(node: Node, inputs: Sequence[Value | None], results: Sequence[Value | None]) -> None:
     """Says of a node's result between what it lies, where that follows from its operands."""
     first = inputs[0] if inputs else None
     if node.domain or not results or not isinstance(results[0], Value) or first is None or not results[0].is_integer:
@@ -33,7 +36,7 @@ def follow(node: Node, inputs: Sequence[Value | None], results: Sequence[Any]) -
         results[0].between = _moved(node.operator, first, inputs[1])
 
 
-def _moved(operator: str, a: Value, b: Value | None) -> tuple[Any, Any] | None:
+def _moved(operator: str, a: Value, b: Value | None) -> tuple[SizeLike, SizeLike] | None:
     if b is None:
         return None
     if operator == "Add" and a.between is None:
@@ -45,7 +48,7 @@ def _moved(operator: str, a: Value, b: Value | None) -> tuple[Any, Any] | None:
     return (low + offset, high + offset) if operator == "Add" else (low - offset, high - offset)
 
 
-def _held(operator: str, inputs: Sequence[Value | None]) -> tuple[Any, Any] | None:
+def _held(operator: str, inputs: Sequence[Value | None]) -> tuple[SizeLike, SizeLike] | None:
     """Between what the elements lie that a model holds within bounds: Min(n, 448), Clip(n, 1, 448)."""
     ends = [(i, v) for i, v in enumerate(inputs) if v is not None]
     known = [(i, int(v.array.reshape(-1)[0])) for i, v in ends if v.array is not None and v.size == 1]
@@ -61,7 +64,7 @@ def _held(operator: str, inputs: Sequence[Value | None]) -> tuple[Any, Any] | No
     return low, high
 
 
-def _one(value: Value) -> Any:
+def _one(value: Value) -> SizeLike | None:
     """The number or dim that all elements of a value are."""
     contents = value.contents
     if contents is None or not contents.size or len({str(c) for c in contents.reshape(-1)}) > 1:
@@ -70,7 +73,7 @@ def _one(value: Value) -> Any:
     return found if isinstance(found, Dim) else int(found)
 
 
-def require_within(positions: Value, length: Any) -> None:
+def require_within(positions: Value, length: SizeLike) -> None:
     """That positions which lie between dims are below ``length``: learned, or a condition."""
     if positions.between is None:
         return

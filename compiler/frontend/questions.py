@@ -10,7 +10,6 @@ the sizes that it follows from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ...schedules.words.dims import Dim
 from ...schedules.words.refusal import Refusal
@@ -23,7 +22,7 @@ from .value import Asked, Value
 _KEEP = frozenset("Identity Cast Reshape Squeeze Unsqueeze Flatten".split())
 
 
-def follow(node: Node, inputs: Sequence[Value | None], results: Sequence[Any]) -> None:
+def follow(node: Node, inputs: Sequence[Value | None], results: Sequence[Value | None]) -> None:
     """Says of a node's result which question it answers, where it does."""
     if node.domain or not results or not isinstance(results[0], Value) or results[0].contents is not None:
         return
@@ -39,7 +38,7 @@ def follow(node: Node, inputs: Sequence[Value | None], results: Sequence[Any]) -
             results[0].asks = Asked(first.asks.left, first.asks.right, not first.asks.equal)
 
 
-def _one(value: Value) -> Any:
+def _one(value: Value) -> float | None:
     """The number or dim that a tensor of one element is."""
     contents = value.contents
     return contents.reshape(-1)[0] if contents is not None and contents.size == 1 else None

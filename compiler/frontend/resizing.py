@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import ShapeError
 from ..images import Image
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 SHARP = -0.75  # the slope of OpenCV's cubic filter at the next pixel
 
@@ -50,13 +53,13 @@ def sides_of(
         raise ShapeError(f"{what}: resizing to an open size {height}x{width} can't be done; fix it (--shape)")
     if image.size is None or image.size == (height, width):
         return have, None
-    size: Any = image.size
+    size: SizeLike = image.size
     inner = inner_sizes(image, size, (height, width))
     first, second = (_side(n, i, wanted) for n, i, wanted in zip(size, inner, (height, width)))
     return have, (first, second)
 
 
-def inner_sizes(image: Image, size: Any, wanted: Sequence[int]) -> list[int]:
+def inner_sizes(image: Image, size: SizeLike, wanted: Sequence[int]) -> list[int]:
     """What the frame is resized to, before it is cut or framed."""
     ratios = [Fraction(most, n) for n, most in zip(size, wanted)]
     if image.resize == "letterbox":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import TensorProto
@@ -15,6 +15,9 @@ from onnx import TensorProto
 from ...errors import HalotileError, ShapeError
 from ..images import Output
 from .emitter import FLOAT, Emitter
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 KINDS = {
     "uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "int32": TensorProto.INT32, "int64": TensorProto.INT64,
@@ -30,7 +33,7 @@ class Result:
     """A tensor of the graph: its name, shape (numbers, names, None) and ONNX's number of its type."""
 
     tensor: str
-    dims: list[Any]
+    dims: list[SizeLike]
     kind: int
 
 
@@ -77,7 +80,7 @@ def put_behind(emit: Emitter, wanted: Output, given: Result) -> list[Result]:
     return [Result(x, dims, kind), *others]
 
 
-def _axis(wanted: Output, dims: Sequence[Any], what: str) -> int:
+def _axis(wanted: Output, dims: Sequence[SizeLike], what: str) -> int:
     used = wanted.softmax or wanted.argmax or wanted.top is not None
     if used and not -len(dims) <= wanted.axis < len(dims):
         raise ShapeError(f"{what}: axis {wanted.axis} is none of its {len(dims)} dimensions")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -21,6 +21,7 @@ from ...schedules.operators import registry
 from ...schedules.operators.control import ENDLESS, ROUNDS
 from ...schedules.words.dims import Dim, bounds, is_open, maximum, to_relax
 from ...schedules.words.refusal import Refusal
+from ...schedules.words.tvm_types import Expr
 from .bodies import Cutter, bound, results_of
 from .deciding import deciding, flags
 from .lengths import length_of
@@ -29,6 +30,9 @@ from .parts import held, length, part_of, with_part
 from .slot import Growing, Slot, TensorSequence
 from .value import PLAIN, POISON, Poison, Value
 
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
+
 TRIES = 6  # times that a body is written until its carried values have the form that it leaves them in
 
 
@@ -36,7 +40,7 @@ TRIES = 6  # times that a body is written until its carried values have the form
 class Form:
     """What is known of a carried value in every round: how large it is, and the axis of which only a part is there."""
 
-    shape: tuple[Any, ...]
+    shape: tuple[SizeLike, ...]
     dtype: str
     axis: int | None = None
     still: bool = False  # it is what it was at the beginning
@@ -51,7 +55,7 @@ class Plan:
     whether that is the number of rounds that every run has, and the condition before the first one."""
 
     limit: Value | None
-    most: Any
+    most: SizeLike
     exact: bool
     go: Value | None = None
 
@@ -107,7 +111,7 @@ class Rolled:
 
     def _once(self, forms: Sequence[Form], first: Sequence[Value], scans: Sequence[Scanned]) -> Written | None:
         node = self.node
-        params: list[Any] = [relax.Var("round", relax.TensorType([], "int64"))]
+        params: list[Expr] = [relax.Var("round", relax.TensorType([], "int64"))]
         count = Value((), "int64", expr=params[0])
         before, rest = self._names()
         given: dict[str, Slot] = {}
@@ -132,7 +136,7 @@ class Rolled:
         names_of = [*self._tensors(outputs), *(outputs[i] for i in self.lists)]
         return Written(params, values, go, made[: len(forms)], made[len(forms) :], names_of)
 
-    def _tensors(self, slots: Sequence[Any]) -> list[Any]:
+    def _tensors(self, slots: Sequence[object]) -> list[Expr]:
         """Those that are no sequences."""
         return [s for i, s in enumerate(slots) if i not in self.lists]
 
@@ -179,7 +183,7 @@ class Rolled:
             count.told = None if told.told is None else told.told.reshape(())
         return count
 
-    def _parameter(self, name: str, form: Form, params: list[Any]) -> Value:
+    def _parameter(self, name: str, form: Form, params: list[Expr]) -> Value:
         if not is_open(form.shape) and 0 in form.shape:
             return Value.of_array(np.empty(form.shape, form.dtype))
         clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in name) or "value"
@@ -256,7 +260,7 @@ class Rolled:
             return form
         return Form(tuple(room if i == axis else d for i, d in enumerate(form.shape)), form.dtype, axis)
 
-    def _room(self, name: str, form: Form, start: Value, own: Form, axis: int, growth: int | None) -> Any:
+    def _room(self, name: str, form: Form, start: Value, own: Form, axis: int, growth: int | None) -> SizeLike:
         """The most that a length can be which grows in every round."""
         if growth is None or self.plan.most is None:
             raise self._unbounded(name, form, own)
@@ -314,7 +318,7 @@ class Rolled:
 
     def _given(
         self, forms: Sequence[Form], first: Sequence[Value], moving: dict[int, Form], made: list[Value],
-        written: Written, count: Value | None, most: Any,
+        written: Written, count: Value | None, most: SizeLike,
     ) -> list[Slot]:  # fmt: skip
         """The loop's results, of what the operator has made."""
         node = self.node
@@ -358,7 +362,7 @@ class Rolled:
 class Written:
     """What one writing of the body made: its parameters, carried values before and behind, the condition, and rows."""
 
-    params: list[Any]
+    params: list[Expr]
     values: list[Value]
     go: Value | None
     state: list[Value]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import relax
@@ -24,6 +24,9 @@ from .lengths import length_of, most_of, run_time
 from .node import Node, normal_axes, normal_axis
 from .parts import Rule, Write, filled, length, part_of, with_part
 from .value import Value, unknown
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 R = relax.op
 
@@ -37,7 +40,7 @@ def rule(node: Node) -> Rule | None:
     return write if part or any(v is not None and v.contents is None for v in map(node.__getitem__, places)) else None
 
 
-def _numbers(node: Node, index: int, what: str, attribute: str | None = None) -> list[Any]:
+def _numbers(node: Node, index: int, what: str, attribute: str | None = None) -> list[SizeLike]:
     """The sizes in operand ``index`` or the attribute of older opsets: numbers and lengths."""
     if attribute is not None and attribute in node.attributes:
         return [int(v) for v in node.attr(attribute)]
@@ -48,14 +51,14 @@ def _numbers(node: Node, index: int, what: str, attribute: str | None = None) ->
     return [v if isinstance(v, Dim) else int(v) for v in numbers.reshape(-1)]
 
 
-def _lengths(x: Value, room: bool = False) -> list[Any]:
+def _lengths(x: Value, room: bool = False) -> list[SizeLike]:
     """The shape as it is at run time; only with ``room`` may that of what is there in part be open."""
     if is_open(x.shape if not room or x.part is None else [d for a, d in enumerate(x.shape) if a != x.part.axis]):
         raise Open(f"dimensions of {x} are open, and others depend on the data")
     return [length(x) if x.part is not None and x.part.axis == a else d for a, d in enumerate(x.shape)]
 
 
-def _one(node: Node, shape: Sequence[Any]) -> int | None:
+def _one(node: Node, shape: Sequence[SizeLike]) -> int | None:
     """The axis whose length is known at run time only, if there is one."""
     found = [a for a, d in enumerate(shape) if isinstance(d, Dim)]
     if len(found) > 1:
@@ -63,7 +66,7 @@ def _one(node: Node, shape: Sequence[Any]) -> int | None:
     return found[0] if found else None
 
 
-def _sized(node: Node, value: Value, axis: int, dim: Any) -> Value:
+def _sized(node: Node, value: Value, axis: int, dim: SizeLike) -> Value:
     return with_part(value.with_part(None), axis, run_time(node, dim)) if isinstance(dim, Dim) else value
 
 
@@ -94,7 +97,7 @@ def _flatten(node: Node, write: Write) -> list[Value]:
     return _reshaped(node, x, [math.prod(lengths[:axis]), math.prod(lengths[axis:])])
 
 
-def _reshaped(node: Node, x: Value, target: list[Any]) -> list[Value]:
+def _reshaped(node: Node, x: Value, target: list[SizeLike]) -> list[Value]:
     """``x`` in a shape of as many elements as are there."""
     lengths = _lengths(x, room=True)
     axis = _one(node, target)
@@ -123,7 +126,7 @@ def _reshaped(node: Node, x: Value, target: list[Any]) -> list[Value]:
     return [_sized(node, node.reshape(flat, shape), axis, target[axis])]
 
 
-def _open_rows(node: Node, x: Value, target: list[Any], axis: int) -> Value:
+def _open_rows(node: Node, x: Value, target: list[SizeLike], axis: int) -> Value:
     """``x``, of which there is room for an open number of rows, in a shape that leaves them where they are."""
     at = part_of(x).axis
     room = quotient(x.shape[at] * math.prod(x.shape[at + 1 :]), math.prod(target[axis + 1 :]))
@@ -133,12 +136,12 @@ def _open_rows(node: Node, x: Value, target: list[Any], axis: int) -> Value:
     return _sized(node, node.reshape(x.with_part(None), shape), axis, target[axis])
 
 
-def _stretched(node: Node, x: Value, target: list[Any]) -> list[Value]:
+def _stretched(node: Node, x: Value, target: list[SizeLike]) -> list[Value]:
     """Broadcast to a shape in which one length is of run time."""
     rank = max(x.rank, len(target))
-    own: list[Any] = [1] * (rank - x.rank) + _lengths(x)
+    own: list[SizeLike] = [1] * (rank - x.rank) + _lengths(x)
     target = [1] * (rank - len(target)) + target
-    shape: list[Any] = []
+    shape: list[SizeLike] = []
     for d, wanted in zip(own, target):
         if not (d == wanted or d == 1 or wanted == 1):
             raise Refusal(f"{x} may or may not be as long as the shape [{', '.join(map(str, target))}]")
@@ -207,7 +210,7 @@ def _bounds(node: Node, index: int, attribute: str) -> Value:
     return node.const(node.attr(attribute), "int64") if attribute in node.attributes else node.need(index)
 
 
-def _bound(node: Node, bounds_: Value, index: int) -> Any:
+def _bound(node: Node, bounds_: Value, index: int) -> SizeLike:
     """A number, a length, or a tensor (int64 [1])."""
     if bounds_.numbers is not None:
         number = bounds_.numbers.reshape(-1)[index]
@@ -216,7 +219,7 @@ def _bound(node: Node, bounds_: Value, index: int) -> Any:
     return node.slice(vector, 0, index, index + 1)
 
 
-def _cut(node: Node, x: Value, axis: int, begin: Any, end: Any, step: int) -> Value:
+def _cut(node: Node, x: Value, axis: int, begin: SizeLike, end: SizeLike, step: int) -> Value:
     """``x[begin:end]`` along an axis; in steps only where the bounds are known."""
     room, total = x.shape[axis], _lengths(x)[axis]
     first, last = _within(begin, total), _within(end, total)
@@ -254,7 +257,7 @@ def _cut(node: Node, x: Value, axis: int, begin: Any, end: Any, step: int) -> Va
     return y.with_part(other) if isinstance(known, int) else with_part(y, axis, count)
 
 
-def _within(bound: Any, total: Any) -> Any:
+def _within(bound: Value | SizeLike, total: SizeLike) -> int | None:
     """A bound as a number or a Dim from the front; None where its sign is open or it is any tensor."""
     if isinstance(bound, Value):
         return None
@@ -266,7 +269,7 @@ def _within(bound: Any, total: Any) -> Any:
     return minimum(bound, total) if low >= 0 else None
 
 
-def _clamped(node: Node, bound: Any, total: Any) -> Value:
+def _clamped(node: Node, bound: Value | SizeLike, total: SizeLike) -> Value:
     """The same at run time."""
     end, zero = run_time(node, total), node.const([0], "int64")
     value = bound if isinstance(bound, Value) else run_time(node, bound)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from .functions import dtype_name
 from .implied import learn_at_least, require_at_least
 from .node import Node
 from .value import Value
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 #: More elements than this are no shape.
 LARGEST = 1 << 12
@@ -71,7 +74,7 @@ def evaluate(node: Node, inputs: Sequence[Value | None], write: Write) -> list[V
 
 def _moved(node: Node, inputs: Sequence[Value | None], write: Write) -> list[Value | None] | None:
     data = [i for i in _MOVES[node.operator](len(inputs)) if i < len(inputs)]
-    elements: list[Any] = []
+    elements: list[SizeLike] = []
     places: list[Value | None] = []
     for index, value in enumerate(inputs):
         if value is None or index not in data:
@@ -101,7 +104,7 @@ def _moved(node: Node, inputs: Sequence[Value | None], write: Write) -> list[Val
 Function = Callable[[Node, list[Value]], "Value | None"]
 
 
-def _each(function: Callable[..., Any]) -> Function:
+def _each(function: Callable[..., object]) -> Function:
     """An elementwise function of one or more operands, of the dtype of the first."""
 
     def apply(node: Node, values: list[Value]) -> Value | None:
@@ -142,7 +145,7 @@ def _checked(result: np.ndarray, dtype: str) -> Value | None:
     return Value.of_contents(result, dtype)
 
 
-def _exact_factor(factor: Any) -> bool:
+def _exact_factor(factor: SizeLike) -> bool:
     fraction = Fraction(factor)
     power = fraction.denominator & (fraction.denominator - 1) == 0
     return power and abs(fraction.numerator) <= LARGEST_FACTOR and fraction.denominator <= LARGEST_FACTOR
@@ -151,7 +154,7 @@ def _exact_factor(factor: Any) -> bool:
 def _divide(node: Node, values: list[Value]) -> Value | None:
     whole = "int" in values[0].dtype
 
-    def one(a: Any, b: Any) -> Any:
+    def one(a: SizeLike, b: SizeLike) -> SizeLike:
         if not isinstance(b, Dim) and b == 0:
             raise Open("a division by zero")
         if whole:
@@ -169,11 +172,11 @@ def _divide(node: Node, values: list[Value]) -> Value | None:
     return _each(one)(node, values)
 
 
-def _rational(value: Any) -> Any:
+def _rational(value: SizeLike) -> SizeLike:
     return value if isinstance(value, Dim) else Fraction(value)
 
 
-def _multiply(a: Any, b: Any) -> Any:
+def _multiply(a: SizeLike, b: SizeLike) -> SizeLike:
     if isinstance(a, Dim) != isinstance(b, Dim):  # a float factor as the rational number that it is
         dim, number = (a, b) if isinstance(a, Dim) else (b, a)
         return dim * _rational(number)
@@ -183,7 +186,7 @@ def _multiply(a: Any, b: Any) -> Any:
 def _modulo(node: Node, values: list[Value]) -> Value | None:
     toward_zero = bool(node.attr("fmod", 0))
 
-    def one(a: Any, b: Any) -> Any:
+    def one(a: SizeLike, b: SizeLike) -> SizeLike:
         if bounds(a)[0] < 0 and not toward_zero:
             learn_at_least(b, 1, "of which a remainder is taken")
         if bounds(b)[0] < (1 if bounds(a)[0] < 0 else 0) or bounds(a)[0] < 0 and toward_zero:
@@ -193,22 +196,22 @@ def _modulo(node: Node, values: list[Value]) -> Value | None:
     return _each(one)(node, values)
 
 
-def _floored(a: Any, b: Any) -> Any:
+def _floored(a: SizeLike, b: SizeLike) -> SizeLike:
     """floor(a / b), where a run that succeeds divides by no zero."""
     if isinstance(b, Dim) and quotient(a, b) is None:
         require_at_least(b, 1, "a division", "by which is divided")
     return floor_div(a, b)
 
 
-def _floor(a: Any) -> Any:
+def _floor(a: SizeLike) -> SizeLike:
     return floor_div(a, 1) if isinstance(a, Dim) else np.floor(a)
 
 
-def _ceil(a: Any) -> Any:
+def _ceil(a: SizeLike) -> SizeLike:
     return -floor_div(-a, 1) if isinstance(a, Dim) else np.ceil(a)
 
 
-def _absolute(a: Any) -> Any:
+def _absolute(a: SizeLike) -> SizeLike:
     low, high = bounds(a)
     if low < 0 < high:
         raise Open("the sign is open")
@@ -225,7 +228,7 @@ def _cast(node: Node, values: list[Value]) -> Value | None:
     if dtype.startswith(("uint", "int8", "int16", "bfloat", "float8", "float16")):
         return None
 
-    def one(a: Any) -> Any:
+    def one(a: SizeLike) -> SizeLike:
         if "int" not in dtype or not isinstance(a, Dim) or is_whole(a):
             return int(a) if "int" in dtype and not isinstance(a, Dim) else a
         if bounds(a)[0] < 0:
@@ -235,7 +238,7 @@ def _cast(node: Node, values: list[Value]) -> Value | None:
     return _checked(np.asarray(np.frompyfunc(one, 1, 1)(value.contents), object), dtype)
 
 
-def _reduced(step: Callable[[Any, Any], Any], *start: int) -> Function:
+def _reduced(step: Callable[[SizeLike, SizeLike], SizeLike], *start: int) -> Function:
     """Over all elements of a vector, with the dims kept or not."""
 
     def apply(node: Node, values: list[Value]) -> Value | None:

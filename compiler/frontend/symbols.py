@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import ShapeError
-from ...schedules.words.dims import INFINITY, Dim
+from ...schedules.words.dims import INFINITY, Dim, Size
 from ...schedules.words.sizes import known_limits, replaced
 from ..extents import Extent, sizes_text
 from ..spec import Condition
 from .implied import Assumed, facts, symbol_name, symbols_of
 from .learned import Learned
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 
 @dataclass
@@ -56,10 +59,10 @@ class Symbols:
 
     def __init__(self) -> None:
         self.facts: dict[str, Known] = {}
-        self.same: dict[str, Any] = {}  # names that are no symbols of their own: what they are
+        self.same: dict[str, SizeLike] = {}  # names that are no symbols of their own: what they are
         self.given: dict[tuple[str, int], str] = {}  # names of those that have none, by input and axis
         self.bounded: dict[str, Known] = {}  # of names that others give: what is asked of them
-        self.limits: dict[tuple[Any, str, Any], str] = {}  # of dims of several symbols, and what is told of them
+        self.limits: dict[tuple[SizeLike, str, SizeLike], str] = {}  # of several symbols, and what is told
 
     def __getitem__(self, name: str) -> Dim | int:
         if name in self.same:
@@ -71,7 +74,7 @@ class Symbols:
         return Dim.symbol(name, known.least, known.largest, known.multiple)
 
     @property
-    def dims(self) -> dict[str, Any]:
+    def dims(self) -> dict[str, Size]:
         """Every symbol by name."""
         return {name: self[name] for name in self.facts if name not in self.same}
 
@@ -113,7 +116,7 @@ class Symbols:
             self._replace(name, fact, told)
         return f"dimension '{name}' is {told}"
 
-    def conclude(self, assumed: Mapping[Any, Assumed]) -> list[str]:
+    def conclude(self, assumed: Mapping[tuple[SizeLike, str, SizeLike], Assumed]) -> list[str]:
         """Takes in all that follows from equations that were assumed; what it says, for notes."""
         told: list[str] = []
         while fact := next(facts(assumed, {n: self[n] for n in (*self.same, *self.facts)}), None):
@@ -121,11 +124,11 @@ class Symbols:
         return told
 
     @property
-    def known(self) -> tuple[tuple[Any, float, float], ...]:
+    def known(self) -> tuple[tuple[SizeLike, float, float], ...]:
         """Bounds of dims of several symbols, for :data:`KNOWN`."""
         return known_limits(self.conditions)
 
-    def bound(self, assumed: Mapping[Any, Assumed]) -> bool:
+    def bound(self, assumed: Mapping[tuple[Dim, str, Dim], Assumed]) -> bool:
         """Takes in bounds of dims of several symbols that were assumed; whether there are new ones."""
         new = {
             condition: told.what

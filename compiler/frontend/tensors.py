@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -126,7 +125,7 @@ class TensorReader:
         return resolved
 
 
-def external_tensors(message: Any) -> Iterator[onnx.TensorProto]:
+def external_tensors(message: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """The tensors of a model that lie in files of their own, wherever they are: in graphs within graphs, in functions,
     as attributes."""
     for kind, value in message.ListFields():

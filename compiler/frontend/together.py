@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...schedules.words.sizes import symbols_of, value_of
 from ..spec import Condition, Symbol
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 ROUNDS = 16  # conditions that are mended, one after the other
 FARTHEST = 1024  # sizes of one symbol that are tried for one of them
@@ -53,7 +56,7 @@ def holds(condition: Condition, sizes: Mapping[str, int]) -> bool:
 
 def _mended(condition: Condition, free: Sequence[Symbol], sizes: Mapping[str, int]) -> dict[str, int] | None:
     """One symbol's size with which a condition holds: the last one's that there is, and the nearest."""
-    asked: set[Any] = symbols_of(condition.left) | symbols_of(condition.right)
+    asked: set[SizeLike] = symbols_of(condition.left) | symbols_of(condition.right)
     for symbol in reversed([s for s in free if s.name in asked]):
         least = -(-max(1, symbol.low) // symbol.multiple) * symbol.multiple
         most = FARTHEST * symbol.multiple if symbol.high is None else symbol.high

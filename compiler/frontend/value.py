@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8s with numpy)
 import numpy as np
@@ -15,8 +15,12 @@ from tvm import relax
 from ...schedules.words.dims import Dim, Open, as_dim, is_open, is_whole, to_relax
 from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import dim_of
-from ...schedules.words.tvm_types import Expr
+from ...schedules.words.tvm_types import Expr, RuntimeTensor
 from .deciding import deciding, flags
+
+if TYPE_CHECKING:
+    from ...passes.simplify.graph import Node
+    from ...schedules.words.size_like import SizeLike
 
 LARGE = 1 << 20  # bytes from which a constant is worth sharing instead of copying
 PLAIN = frozenset(
@@ -37,8 +41,8 @@ class Part:
 class Asked:
     """Whether ``left`` is ``right``; ``equal``: a truth says so, else it says that they differ (see questions.py)."""
 
-    left: Any
-    right: Any
+    left: SizeLike
+    right: SizeLike
     equal: bool = True
 
 
@@ -46,7 +50,7 @@ class Recipe:
     """How a value is computed from known ones: a call, in the view that simplification has of it, on ``operands``; of
     several results, which one. ``weight``: a convolution or a product reads it as weights, which its kernel packs."""
 
-    def __init__(self, call: Any, operands: Sequence[Value], weight: bool, item: int | None = None) -> None:
+    def __init__(self, call: Node, operands: Sequence[Value], weight: bool, item: int | None = None) -> None:
         self.call = call
         self.operands = operands
         self.weight = weight
@@ -66,8 +70,10 @@ class Value:
         "repeats", "shape", "told", "wide",
     )  # fmt: skip
 
-    def __init__(self, shape: Sequence[Any], dtype: str, expr: Expr | None = None, array: np.ndarray | None = None):
-        self.shape: tuple[Any, ...] = tuple(as_dim(d) for d in shape)
+    def __init__(
+        self, shape: Sequence[SizeLike], dtype: str, expr: Expr | None = None, array: np.ndarray | None = None
+    ):
+        self.shape: tuple[SizeLike, ...] = tuple(as_dim(d) for d in shape)
         self.dtype = dtype
         self._expr = expr
         self._array = array
@@ -79,17 +85,17 @@ class Value:
         self.chosen: Value | None = None  # where it is not zero, once something has asked for that
         self.input: str | None = None  # the name of the model's input that it is
         self.repeats: tuple[Value, int] | None = None  # a tensor whose elements it has so many times each
-        self.between: tuple[Any, Any] | None = None  # numbers or dims that all its elements lie between (positions.py)
+        self.between: tuple[SizeLike, SizeLike] | None = None  # that all its elements lie between (positions.py)
         self.asks: Asked | None = None  # whether two dims are equal, if it says that (questions.py)
         self.recipe: Recipe | None = None  # how it is computed from what is known (see ahead.py)
 
     @classmethod
-    def of_array(cls, array: Any, dtype: str | None = None) -> Value:
+    def of_array(cls, array: list[int] | np.ndarray, dtype: str | None = None) -> Value:
         array = np.asarray(array) if dtype is None else np.asarray(array).astype(dtype, copy=False)
         return cls(array.shape, array.dtype.name, array=array)
 
     @classmethod
-    def of_contents(cls, contents: Any, dtype: str) -> Value:
+    def of_contents(cls, contents: object, dtype: str) -> Value:
         """A tensor whose elements are numbers and Dims; a plain constant when all are numbers."""
         contents = np.asarray(contents, object)
         if not is_open(contents.reshape(-1)):
@@ -157,7 +163,7 @@ class Value:
         return len(self.shape)
 
     @property
-    def size(self) -> Any:
+    def size(self) -> SizeLike:
         return math.prod(self.shape)
 
     @property
@@ -172,7 +178,7 @@ class Value:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-def _from_shape(contents: np.ndarray, dtype: str) -> Any:
+def _from_shape(contents: np.ndarray, dtype: str) -> SizeLike:
     """Shape arithmetic that has to be a tensor at run time after all."""
     numbers = contents.reshape(-1).tolist()
     if not all(is_whole(n) if isinstance(n, Dim) else n == int(n) for n in numbers):
@@ -183,7 +189,7 @@ def _from_shape(contents: np.ndarray, dtype: str) -> Any:
     return expr if dtype == "int64" else relax.op.astype(expr, dtype)
 
 
-def _shared(array: np.ndarray, shape: tuple[int, ...]) -> Any:
+def _shared(array: np.ndarray, shape: tuple[int, ...]) -> RuntimeTensor | np.ndarray:
     """The array as TVM takes it: without a copy when it is large and aligned (mapped external data), else copied."""
     array = np.ascontiguousarray(array).reshape(shape)
     known = array.dtype.kind in "iuf" and array.dtype.name != "bool"

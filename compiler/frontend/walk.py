@@ -343,7 +343,7 @@ class Walk:
             return None
         return why_unsupported(domain, proto.op_type, opset)
 
-    def _attribute(self, attribute: onnx.AttributeProto) -> Any:
+    def _attribute(self, attribute: onnx.AttributeProto) -> object:
         if attribute.type == onnx.AttributeProto.TENSOR:
             return self.tensors.value(attribute.t)
         if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:

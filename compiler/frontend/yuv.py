@@ -32,7 +32,7 @@ FACTORS = {
 }
 
 
-def planes_of(image: Image, frame: str, batch: Dim, size: Any, what: str) -> dict[str, list[Dim]]:
+def planes_of(image: Image, frame: str, batch: Dim, size: tuple[Dim, Dim], what: str) -> dict[str, list[Dim]]:
     """The planes of a frame of brightness and colour by name, with their shapes."""
     height, width = size
     halves = image.colour != "YUYV"  # rows of colour

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -41,12 +41,12 @@ class IOBinding:
         self._results: dict[str, Array] = {}
         self._prepared: Callable[[], None] | None = None
 
-    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+    def bind_cpu_input(self, name: str, arr_on_cpu: object) -> None:
         """The input is this array; what it holds may change between runs."""
         self._bind_input(name, np.asarray(arr_on_cpu))
 
     def bind_input(
-        self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
+        self, name: str, device_type: str, device_id: int, element_type: object, shape: Sequence[int], buffer_ptr: int
     ) -> None:
         """The input lies at an address; the caller keeps the memory alive."""
         check_device(device_type)
@@ -57,7 +57,7 @@ class IOBinding:
         self._bind_input(name, ortvalue.numpy())
 
     def bind_output(
-        self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: Any = None,
+        self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: object = None,
         shape: Sequence[int] | None = None, buffer_ptr: int | None = None,
     ) -> None:  # fmt: skip
         """The output is wanted, in memory at ``buffer_ptr`` or, without that, in fresh memory of every run."""
@@ -160,7 +160,7 @@ def _into(name: str, result: Array, own: Array | None) -> Array:
     return own
 
 
-def _at(address: int, element_type: Any, shape: Sequence[int]) -> Array:
+def _at(address: int, element_type: object, shape: Sequence[int]) -> Array:
     """The array that lies at an address."""
     dtype, dims = dtype_of_element(element_type), tuple(int(d) for d in shape)
     count = math.prod(dims)

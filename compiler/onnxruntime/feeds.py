@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ class Feeds:
         self._inputs = {arg.name: arg for arg in inputs}
         self._constants = frozenset(constants)
 
-    def arrays(self, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def arrays(self, given: Mapping[str, object]) -> dict[str, np.ndarray]:
         """The arrays of a call in the model's order.
 
         Raises MissingInput (a ValueError) and InvalidArgument for names; types and shapes are for :meth:`check`."""
@@ -50,19 +49,19 @@ class Feeds:
             if not fits and arg.ranked:
                 raise InvalidArgument(f"input {name!r} has shape {list(array.shape)}, the model takes {arg.shape}")
 
-    def _array(self, name: str, value: Any) -> np.ndarray:
+    def _array(self, name: str, value: object) -> np.ndarray:
         """Lists and numbers in the model's type."""
         try:
             return np.asarray(value, dtype_of_text(self._inputs[name].type))
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"input {name!r} is a {type(value).__name__}, expected a numpy array") from error
 
-    def _missing(self, given: Mapping[str, Any]) -> MissingInput:
+    def _missing(self, given: Mapping[str, object]) -> MissingInput:
         missing = ", ".join(repr(name) for name in self._inputs if name not in given)
         shown = ", ".join(map(repr, given)) or "nothing"
         return MissingInput(f"required inputs are missing: {missing}; given: {shown}")
 
-    def _unknown(self, given: Mapping[str, Any]) -> InvalidArgument:
+    def _unknown(self, given: Mapping[str, object]) -> InvalidArgument:
         name = next(n for n in given if n not in self._inputs)
         if name in self._constants:
             return InvalidArgument(f"input {name!r} is an initialiser, a constant of the library; leave it out")

@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -21,6 +21,9 @@ from ...errors import UnsupportedError
 from ..api import compile
 from ..model import Model
 from .settings import log
+
+if TYPE_CHECKING:
+    from ...targets.plain import JsonView
 
 MOST_VALUES = 256  # elements of an input that may become a constant
 
@@ -42,13 +45,13 @@ class Libraries:
     """Finds or builds the library for a call. Safe to use from several threads."""
 
     def __init__(
-        self, source: str | bytes | onnx.ModelProto, names: Sequence[str], options: Mapping[str, Any], most: int
+        self, source: str | bytes | onnx.ModelProto, names: Sequence[str], options: JsonView, most: int
     ) -> None:
         """``names``: the model's inputs in order. ``options``: those of :func:`halotile.compile`. ``most``: how many
         libraries are kept; the one that was used longest ago goes first."""
         self._source, self._names, self._options, self._most = source, tuple(names), dict(options), most
-        self._built: OrderedDict[Any, Built] = OrderedDict()
-        self._latest: Any = None  # the key of the library that was used last
+        self._built: OrderedDict[object, Built] = OrderedDict()
+        self._latest: object = None  # the key of the library that was used last
         self._lock = threading.Lock()
         self._every_size: Built | None = None  # the library of all calls, if there is one
         self._asked = False  # whether there is
@@ -100,7 +103,7 @@ class Libraries:
                 self._asked = True
         return self._every_size
 
-    def _key(self, arrays: Arrays) -> Any:
+    def _key(self, arrays: Arrays) -> object:
         shapes = tuple([arrays[name].shape for name in self._names])
         return shapes, tuple([arrays[name].tobytes() for name in self.deciding])
 
@@ -116,7 +119,7 @@ class Libraries:
         log.info("compiled %r in %.1f s", model, time.monotonic() - begun)
         return Built(model, tuple(spec.name for spec in model.inputs))
 
-    def _kept(self, key: Any, built: Built) -> Built:
+    def _kept(self, key: object, built: Built) -> Built:
         """``built``, entered as the latest; the caller holds the lock."""
         self._built[key] = built
         self._built.move_to_end(key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -19,6 +19,9 @@ from ..inspection import unsupported_operators
 from .failures import InvalidArgument, NotImplemented
 from .session import InferenceSession
 from .settings import SessionOptions
+
+if TYPE_CHECKING:
+    from ..given import ArraysGiven
 
 
 class Refused(NotImplemented, BackendIsNotSupposedToImplementIt):
@@ -41,7 +44,7 @@ class HalotileBackendRep(BackendRep):
         self._names = [i.name for i in session.get_inputs()]
         self._outputs = namedtupledict("Outputs", [o.name for o in session.get_outputs()])
 
-    def run(self, inputs: Any, **_more: Any) -> tuple[Any, ...]:
+    def run(self, inputs: object, **_more: object) -> tuple[np.ndarray, ...]:
         """The outputs as a named tuple. ``inputs``: arrays in the model's order, or by name, or the only one."""
         if isinstance(inputs, dict):
             feed = inputs
@@ -58,7 +61,7 @@ class HalotileBackend(Backend):
     """The backend: ``prepare``, ``run_model``, ``run_node``, ``supports_device``, ``is_compatible``."""
 
     @classmethod
-    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **_more: Any) -> bool:
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **_more: object) -> bool:
         """Whether every operator has a form that can be compiled."""
         return cls.supports_device(device) and not unsupported_operators(model)
 
@@ -73,7 +76,7 @@ class HalotileBackend(Backend):
     @classmethod
     def prepare(
         cls, model: onnx.ModelProto | str | bytes, device: str = "CPU", *, options: SessionOptions | None = None,
-        **_more: Any,
+        **_more: object,
     ) -> HalotileBackendRep:  # fmt: skip
         """A model, ready to run. ``options``: those of a session. Raises :class:`Refused` for what can't be built."""
         if not cls.supports_device(device):
@@ -83,14 +86,14 @@ class HalotileBackend(Backend):
 
     @classmethod
     def run_model(
-        cls, model: onnx.ModelProto | str | bytes, inputs: Any, device: str = "CPU", **more: Any
-    ) -> tuple[Any, ...]:
+        cls, model: onnx.ModelProto | str | bytes, inputs: list[np.ndarray], device: str = "CPU", **more: Any
+    ) -> tuple[np.ndarray, ...]:
         """The outputs of one run."""
         return cls.prepare(model, device, **more).run(inputs)
 
     @classmethod
     def run_node(
-        cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU",
+        cls, node: onnx.NodeProto, inputs: ArraysGiven, device: str = "CPU",
         outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None, **more: Any,
     ) -> tuple[Any, ...]:  # fmt: skip
         """The outputs of one operator. ``outputs_info``: (dtype, shape) of each, inferred without; ``opset_version``:

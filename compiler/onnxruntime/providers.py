@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ...version import __version__
 from .failures import InvalidArgument
@@ -60,7 +59,7 @@ def enable_telemetry_events() -> None:
 
 
 def checked_providers(
-    providers: Sequence[Any] | None, options: Sequence[Mapping[Any, Any]] | None
+    providers: Sequence[str] | None, options: Sequence[Mapping[object, object]] | None
 ) -> list[str]:
     """The providers of a session: the processor, whatever else was asked for, of which a warning tells."""
     names = []

@@ -45,7 +45,7 @@ class InferenceSession:
         sess_options: SessionOptions | None = None,
         providers: Sequence[Any] | None = None,
         provider_options: Sequence[Mapping[Any, Any]] | None = None,
-        **_more: Any,
+        **_more: object,
     ) -> None:
         self._options = sess_options if sess_options is not None else SessionOptions()
         self._providers = checked_providers(providers, provider_options)
@@ -90,7 +90,10 @@ class InferenceSession:
     # ------------------------------------------------------------------ runs
 
     def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, object],
+        run_options: RunOptions | None = None,
     ) -> list[Array]:
         """The outputs that are named, or all for None, in order.
 
@@ -110,8 +113,8 @@ class InferenceSession:
         return [OrtValue(array) for array in self.run(output_names, input_dict_ort_values, run_options)]
 
     def run_async(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
-        callback: Callable[[Sequence[Array], Any, str], None], user_data: Any, run_options: RunOptions | None = None,
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, object],
+        callback: Callable[[Sequence[Array], Any, str], None], user_data: object, run_options: RunOptions | None = None,
     ) -> None:  # fmt: skip
         """:meth:`run` in a thread of its own; ``callback`` gets (results, user_data, error text, empty for none)."""
 
@@ -206,7 +209,7 @@ class InferenceSession:
         """There is nothing to fall back to."""
 
 
-def _source(model: Any) -> str | bytes | onnx.ModelProto:
+def _source(model: object) -> str | bytes | onnx.ModelProto:
     if isinstance(model, (bytes, bytearray, memoryview)):
         return bytes(model)
     if isinstance(model, onnx.ModelProto):

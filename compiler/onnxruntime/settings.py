@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import logging
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .failures import InvalidArgument, NotImplemented
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 log = logging.getLogger("halotile.onnxruntime")
 
@@ -109,10 +112,10 @@ class SessionOptions(Entries):
     def add_free_dimension_override_by_denotation(self, denotation: str, value: int) -> None:
         raise _refused("free dimensions by denotation", "add_free_dimension_override_by_name fixes them by name")
 
-    def add_initializer(self, name: str, value: Any) -> None:
+    def add_initializer(self, name: str, value: object) -> None:
         raise _refused("initialisers from outside of the model", "put them into the model")
 
-    def add_external_initializers(self, names: Any, values: Any) -> None:
+    def add_external_initializers(self, names: object, values: object) -> None:
         raise _refused("initialisers from outside of the model", "put them into the model")
 
     def register_custom_ops_library(self, path: str) -> None:
@@ -131,7 +134,7 @@ class SessionOptions(Entries):
         """How many libraries a session keeps."""
         return self._whole(MOST_LIBRARIES, LIBRARIES)
 
-    def build_options(self) -> dict[str, Any]:
+    def build_options(self) -> Json:
         """The arguments of :func:`halotile.compile` that these options stand for."""
         if self.enable_profiling:
             raise _refused("profiles of a session", "`halotile bench MODEL --profile` times each kernel")

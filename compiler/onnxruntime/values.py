@@ -56,8 +56,8 @@ class OrtValue:
 
     @classmethod
     def ortvalue_from_shape_and_type(
-        cls, shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0,
-        vendor_id: int = -1, memory_info: Any = None,
+        cls, shape: Sequence[int], element_type: object, device_type: str = "cpu", device_id: int = 0,
+        vendor_id: int = -1, memory_info: object = None,
     ) -> OrtValue:  # fmt: skip
         """A value whose elements nobody has set. ``element_type``: NumPy's type or ONNX's number."""
         check_device(device_type)
@@ -81,7 +81,7 @@ class OrtValue:
             raise ValueError(f"a value of {self._array.dtype} is no array of {dtype} without a copy")
         return array.copy() if copy and array is self._array else array
 
-    def __dlpack__(self, **more: Any) -> Any:
+    def __dlpack__(self, **more: Any) -> object:
         return self._array.__dlpack__(**more)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -132,6 +132,6 @@ class OrtValue:
         return False
 
 
-def check_device(name: Any) -> None:
+def check_device(name: object) -> None:
     if not isinstance(name, str) or name.lower() != "cpu":
         raise InvalidArgument(f"there is no device {name!r}: libraries run on the processor, 'cpu'")

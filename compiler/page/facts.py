@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import HalotileError
 from ..given import ModelGiven
-from ..state import Options, Progress
+from ..state import Build, Options, Progress
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...schedules.words.group import Value
+    from ...targets.plain import Json
+    from ..model import Model
+    from .peak import Peak
 
 ENOUGH = 3  # runs at least
 MOST = 200
@@ -36,8 +44,8 @@ class Facts:
 
     name: str
     options: Options
-    report: dict[str, Any]
-    manifest: dict[str, Any]
+    report: Json
+    manifest: Json
     boxes: list[Box]
     edges: list[tuple[int, int]]
     arena: list[str] = field(default_factory=list)
@@ -45,8 +53,8 @@ class Facts:
     run_seconds: float = 0.0
     untimed: str = ""
     agreement: tuple[str, bool | None] = ("", None)
-    outputs: list[dict[str, Any]] = field(default_factory=list)
-    peak: Any = None  # the machine's limits (peak.py), where they were measured
+    outputs: list[Json] = field(default_factory=list)
+    peak: Peak | None = None  # the machine's limits (peak.py), where they were measured
 
 
 def gather(
@@ -100,7 +108,7 @@ def gather(
         folder.cleanup()
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest(folder: Path) -> Json:
     from ..runtime.place import read_manifest
 
     recorded = read_manifest(folder)
@@ -111,7 +119,7 @@ def _first(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _runs(once: Any, budget: float) -> list[float]:
+def _runs(once: Callable[[], object], budget: float) -> list[float]:
     """Seconds of runs after a first that warms up, until the time is over."""
     once()
     found: list[float] = []
@@ -123,14 +131,14 @@ def _runs(once: Any, budget: float) -> list[float]:
     return found
 
 
-def _around(model: ModelGiven, options: Options) -> Any:
+def _around(model: ModelGiven, options: Options) -> ModelGiven:
     """The model with what the build puts around it."""
     from ..frontend.around import reference_model
 
     return reference_model(model, {"inputs": options.inputs, "outputs": options.outputs, "shapes": options.shapes})
 
 
-def _feeds(model: Any, plan: Any) -> Mapping[str, Any]:
+def _feeds(model: ModelGiven, plan: Build) -> Mapping[str, np.ndarray]:
     from ..frontend.load import load
     from ..frontend.typical import at_typical
     from ..sample import random_inputs
@@ -139,7 +147,7 @@ def _feeds(model: Any, plan: Any) -> Mapping[str, Any]:
     return random_inputs(specs, load(model).model)
 
 
-def _compare(facts: Facts, loaded: Any, model: Any) -> None:
+def _compare(facts: Facts, loaded: Model, model: ModelGiven) -> None:
     from ..verify import available
 
     if not available():
@@ -156,10 +164,10 @@ def _compare(facts: Facts, loaded: Any, model: Any) -> None:
     ]
 
 
-def _edges(plan: Any) -> list[tuple[int, int]]:
+def _edges(plan: Build) -> list[tuple[int, int]]:
     """Which kernels read what which others wrote, through views of it."""
 
-    def root(value: Any) -> Any:
+    def root(value: Value) -> Value:
         while value in plan.views and plan.views[value] is not value:
             value = plan.views[value]
         return value
@@ -175,7 +183,7 @@ def _edges(plan: Any) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def _formulas(plan: Any) -> list[str]:
+def _formulas(plan: Build) -> list[str]:
     """Each buffer of the arena where sizes are open: its bytes and the buffers below it."""
     memory = plan.memory
     lines = []

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import pictures
 from .facts import Facts
 from .svg import seconds, size
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --dim: #59636e; --paper: #ffffff; --line: #c9d1d9; --plane: #f4f6f8;
@@ -65,10 +68,10 @@ def page(facts: Facts) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: int = 0) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: int = 0) -> str:
     """A table whose first ``numbers`` columns stand to the right."""
 
-    def cells(tag: str, row: Sequence[Any]) -> str:
+    def cells(tag: str, row: Sequence[object]) -> str:
         return "".join(
             f"<{tag}{' class=n' if i < numbers else ''}>{escape(str(c))}</{tag}>" for i, c in enumerate(row)
         )
@@ -82,7 +85,7 @@ def _line(words: str, kind: str = "dim") -> str:
     return f'<p class="{kind}">{escape(words)}</p>'
 
 
-def _tensor(t: dict[str, Any]) -> str:
+def _tensor(t: Json) -> str:
     return f"{t['name']}: {t['dtype']}[{', '.join(map(str, t['shape']))}]"
 
 
@@ -115,7 +118,7 @@ def _graph(facts: Facts) -> str:
 def _kernels(facts: Facts) -> str:
     kernels, times = facts.report["kernels"], facts.seconds
     total = sum(times) or 1.0
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for i, k in enumerate(kernels):
         what = (pictures.label(k), k["name"], k["schedule"])
         if not times:

@@ -6,14 +6,16 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import ToolchainError
 from ...targets.detect import native
 from ..codegen.toolchain import find_toolchain
+
+if TYPE_CHECKING:
+    from ...targets.plain import JsonView
 
 SOURCES = 8  # arrays that a stream reads, at most
 _SOURCE = Path(__file__).parent / "peak.c"
@@ -55,14 +57,14 @@ class Peak:
         """Seconds below which no kernel with so much arithmetic and memory traffic can stay."""
         return max(flops / self.flops, moved / self.bandwidth(moved))
 
-    def rate_of(self, kernel: Mapping[str, Any]) -> float:
+    def rate_of(self, kernel: JsonView) -> float:
         """FLOP/s that the arithmetic of a kernel, as a report describes it, can reach: on the matrix unit several
         products of bfloat16 may make one, elsewhere an instruction may take several products of bytes."""
         if kernel.get("matrix") and self.matrix:
             return float(self.matrix / kernel["matrix"])
         return float(self.flops * kernel.get("at_once", 1))
 
-    def limit_of(self, kernel: Mapping[str, Any]) -> float:
+    def limit_of(self, kernel: JsonView) -> float:
         """Seconds below which this kernel can't stay."""
         return replace(self, flops=self.rate_of(kernel)).limit(kernel["flops"], kernel["bytes"])
 

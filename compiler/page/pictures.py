@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..plans import undominated
 from .facts import Box, Facts
 from .svg import GLYPH, WIDTH, box, dot, fitting, line, picture, rate, size, spread, text
 
+if TYPE_CHECKING:
+    from ...targets.plain import JsonView
+
 _ROW = 30
 
 
-def label(kernel: Mapping[str, Any]) -> str:
+def label(kernel: JsonView) -> str:
     """A kernel by the first of the model's nodes in it, or by its own name."""
     nodes = kernel.get("nodes") or ()
     more = f" + {len(nodes) - 1}" if len(nodes) > 1 else ""
@@ -72,7 +75,7 @@ def arena(boxes: Sequence[Box], steps: int, planned: int) -> str:
     return picture(top + high + 42, parts, f"The arena over time, {size(total)} high")
 
 
-def tiles(group: Mapping[str, Any]) -> str:
+def tiles(group: JsonView) -> str:
     """Each tensor of a tile group to one scale: its plane, the box that is kept of it, and the part that is new in a
     stripe; what is kept besides is the halo, which a ring holds from the stripe before."""
     shown = [v for v in group["values"] if len(v["shape"]) >= 2 and all(isinstance(d, int) for d in v["shape"][-2:])]
@@ -121,14 +124,14 @@ def tiles(group: Mapping[str, Any]) -> str:
     return picture(y0 + 26, parts, f"Tiles of {group['name']}, rows by columns, to scale")
 
 
-def curve(points: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any] | None, untiled: Mapping[str, Any]) -> str:
+def curve(points: Sequence[JsonView], chosen: JsonView | None, untiled: JsonView) -> str:
     """Predicted time against bytes of arena: the points that no other beats, joined, and the one that was chosen."""
     best = undominated([*points, untiled])
     every = [*best, *([chosen] if chosen and chosen not in best else [])]
     left, right, top, high = 70.0, 40.0, 50.0, 260.0
     most, slow = max(p["bytes"] for p in every), max(p["cycles"] for p in every) / untiled["cycles"]
 
-    def place(p: Mapping[str, Any]) -> tuple[float, float]:
+    def place(p: JsonView) -> tuple[float, float]:
         x = left + p["bytes"] / max(most, 1) * (WIDTH - left - right)
         return x, top + high - p["cycles"] / untiled["cycles"] / slow * high
 
@@ -151,7 +154,7 @@ def curve(points: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any] | None,
     return picture(top + high + 28, parts, "Predicted time against bytes of arena")
 
 
-def roofline(kernels: Sequence[Mapping[str, Any]], times: Sequence[float], peak: Any) -> str:
+def roofline(kernels: Sequence[JsonView], times: Sequence[float], peak: Any) -> str:
     """Speed against arithmetic per byte, both logarithmic, with the machine's limits; the slowest kernels by name."""
     timed = [(i, k, t) for i, (k, t) in enumerate(zip(kernels, times)) if t > 0 and k["flops"] > 0 and k["bytes"] > 0]
     if not timed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import ToolchainError
 from ..destinations import write_whole
@@ -11,9 +11,14 @@ from ..state import Options, Progress
 from .facts import Facts, gather
 from .page import page
 
+if TYPE_CHECKING:
+    from ...targets.plain import Json
+    from ..given import ModelGiven
+    from .peak import Peak
+
 
 def write_page(
-    model: Any, options: Options, here: bool, output: Path, seconds: float, progress: Progress | None
+    model: ModelGiven, options: Options, here: bool, output: Path, seconds: float, progress: Progress | None
 ) -> Facts:
     """What stands on the page that is written to ``output``: ``model`` compiled, and measured for about ``seconds``
     where this machine can run it (``here``). Raises what a build raises."""
@@ -24,12 +29,12 @@ def write_page(
     return facts
 
 
-def summary(facts: Facts, output: Path) -> dict[str, Any]:
+def summary(facts: Facts, output: Path) -> Json:
     """The outcome as plain data."""
     return {"output": str(output), "kernels": len(facts.report["kernels"]), "timed": bool(facts.seconds)}
 
 
-def _peak(threads: int) -> Any:
+def _peak(threads: int) -> Peak | None:
     """The machine's limits; None where there is no compiler to measure them with."""
     from .peak import Meter
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,13 +24,18 @@ from ..options import Fixed, Shapes
 from ..recipe import describe_model
 from ..spec import TensorSpec
 
+if TYPE_CHECKING:
+    import onnx
+
+    from ..given import ModelGiven
+
 FORM = "3"  # of what the cache keeps
 
 
 def largest_of(
-    model: Any,
+    model: ModelGiven,
     precision: str,
-    calibrate: Any = None,
+    calibrate: object = None,
     *,
     fixed: Mapping[str, Fixed] | None = None,
     shapes: Shapes | None = None,
@@ -68,11 +73,11 @@ def largest_of(
     return found
 
 
-def _sized(spec: TensorSpec, shapes: Mapping[str, Any]) -> TensorSpec:
+def _sized(spec: TensorSpec, shapes: Mapping[str, Sequence[int | str]]) -> TensorSpec:
     return TensorSpec(spec.name, spec.dtype, tuple(shapes.get(spec.name, spec.shape)))
 
 
-def _measured(source: Any, samples: list[dict[str, np.ndarray]]) -> dict[str, float]:
+def _measured(source: ModelGiven, samples: list[dict[str, np.ndarray]]) -> dict[str, float]:
     import onnx
 
     from ..frontend.load import load
@@ -96,14 +101,14 @@ def _measured(source: Any, samples: list[dict[str, np.ndarray]]) -> dict[str, fl
     return _by_node(model, found)
 
 
-def largest_in(model: Any, samples: list[dict[str, np.ndarray]]) -> dict[str, float]:
+def largest_in(model: onnx.ModelProto, samples: list[dict[str, np.ndarray]]) -> dict[str, float]:
     """The same for a ModelProto whose shapes are inferred, over these samples; nothing is raised."""
     from .ranges import ranges
 
     return _by_node(model, ranges(model, samples, finite=False))
 
 
-def _by_node(model: Any, found: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+def _by_node(model: onnx.ModelProto, found: Mapping[str, tuple[float, float]]) -> dict[str, float]:
     result: dict[str, float] = {}
     for node in model.graph.node:
         sizes = [max(abs(v) for v in found[name]) for name in (*node.input, *node.output) if name in found]
@@ -112,7 +117,7 @@ def _by_node(model: Any, found: Mapping[str, tuple[float, float]]) -> dict[str, 
     return result
 
 
-def _key(model: Any, samples: list[dict[str, np.ndarray]]) -> str:
+def _key(model: object, samples: list[dict[str, np.ndarray]]) -> str:
     import onnxruntime
 
     digest = hashlib.sha256()

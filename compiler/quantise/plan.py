@@ -7,23 +7,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 
 from ...errors import HalotileError
+from ...targets.plain import Json
 from .apply import products, quantised
 from .prepare import onnxruntime, prepared
 from .ranges import ranges
 
-Plan = dict[str, Any]
+if TYPE_CHECKING:
+    from ...targets.plain import JsonView
+
+Plan = Json
 Samples = Sequence[Mapping[str, np.ndarray]]
 MOST_MEASURED = 8  # samples that errors are measured on
 Tell = Callable[[str, int, int], None]
 
 
-def plan_of(source: Any, samples: Samples, error: float | None = None, tell: Tell | None = None) -> Plan:
+def plan_of(source: object, samples: Samples, error: float | None = None, tell: Tell | None = None) -> Plan:
     """The ranges of the tensors of ``source`` over ``samples``, how many products of weights it has (``layers``), those
     that stay in float32 (``left``), and what
     the outputs are off by (``error``: the largest difference over the largest value, over all outputs and samples).
@@ -75,7 +79,7 @@ def _fewest(order: Sequence[str], error: float, measured: Callable[[Sequence[str
     return list(order[:high]), best
 
 
-def quantised_by(source: Any, plan: Mapping[str, Any]) -> onnx.ModelProto:
+def quantised_by(source: object, plan: JsonView) -> onnx.ModelProto:
     """The model that ``plan`` makes of ``source``."""
     base = prepared(source)
     if len(plan["left"]) == plan["layers"]:

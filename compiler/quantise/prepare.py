@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
 from ...errors import ModelError, ToolchainError, UnsupportedError
 from ..frontend.load import load
+
+if TYPE_CHECKING:
+    pass
 
 OPSET = 13  # the first with scales for each channel
 _QUANTISED = ("QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger")
@@ -54,7 +58,7 @@ def prepared(source: Any) -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(model)
 
 
-def onnxruntime() -> Any:
+def onnxruntime() -> ModuleType:
     """The package; ToolchainError says how to get it."""
     try:
         import onnxruntime

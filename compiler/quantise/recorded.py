@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import HalotileError
+
+if TYPE_CHECKING:
+    from ...targets.plain import JsonView
 
 
 def checked_largest(largest: Any) -> Mapping[str, float]:
@@ -19,7 +22,7 @@ def checked_largest(largest: Any) -> Mapping[str, float]:
     return found
 
 
-def checked_assigned(assigned: Any) -> Mapping[str, Any]:
+def checked_assigned(assigned: Any) -> JsonView:
     """``assigned`` itself: the precisions of layers, and the error that they keep; HalotileError for what no build
     writes."""
     try:
@@ -33,11 +36,11 @@ def checked_assigned(assigned: Any) -> Mapping[str, Any]:
         good = False
     if not good:
         raise HalotileError("assigned: no precisions of layers")
-    found: Mapping[str, Any] = assigned
+    found: JsonView = assigned
     return found
 
 
-def checked_plan(plan: Any) -> Mapping[str, Any]:
+def checked_plan(plan: Any) -> JsonView:
     """``plan`` itself; HalotileError for what no build writes."""
     try:
         good = all(
@@ -50,5 +53,5 @@ def checked_plan(plan: Any) -> Mapping[str, Any]:
         good = False
     if not good:
         raise HalotileError("int8: no plan of layers in bytes")
-    found: Mapping[str, Any] = plan
+    found: JsonView = plan
     return found

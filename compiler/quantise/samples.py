@@ -8,18 +8,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import HalotileError
 from ..spec import TensorSpec
 
+if TYPE_CHECKING:
+    from ...targets.plain import JsonView
+
 Arrays = dict[str, np.ndarray]
 MOST = 4096  # samples: more tell no more of the ranges
 
 
-def read_samples(calibrate: Any, inputs: Sequence[TensorSpec]) -> list[Arrays]:
+def read_samples(calibrate: object, inputs: Sequence[TensorSpec]) -> list[Arrays]:
     """The samples in ``calibrate``: the path of an .npz (arrays by input name), of an .npy for a model with one input,
     or of a folder of such files; a dict of arrays; or several dicts.
 
@@ -36,7 +39,7 @@ def read_samples(calibrate: Any, inputs: Sequence[TensorSpec]) -> list[Arrays]:
     return found
 
 
-def _sources(calibrate: Any, inputs: Sequence[TensorSpec]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+def _sources(calibrate: object, inputs: Sequence[TensorSpec]) -> Iterable[tuple[str, Mapping[str, np.ndarray]]]:
     if isinstance(calibrate, Mapping):
         yield "calibrate", calibrate
     elif isinstance(calibrate, (str, os.PathLike)):
@@ -58,7 +61,7 @@ def _sources(calibrate: Any, inputs: Sequence[TensorSpec]) -> Iterable[tuple[str
         raise HalotileError("calibrate: give an .npz or .npy file, a folder of them, or dicts of arrays by input name")
 
 
-def _read(file: Path, inputs: Sequence[TensorSpec]) -> Mapping[str, Any]:
+def _read(file: Path, inputs: Sequence[TensorSpec]) -> JsonView:
     try:
         if file.suffix == ".npy":
             if len(inputs) != 1:
@@ -74,7 +77,7 @@ def _read(file: Path, inputs: Sequence[TensorSpec]) -> Mapping[str, Any]:
         raise HalotileError(f"calibrate: {file} can't be read as arrays: {reason}") from None
 
 
-def _split(where: str, arrays: Mapping[str, Any], inputs: Sequence[TensorSpec]) -> list[Arrays]:
+def _split(where: str, arrays: Mapping[str, object], inputs: Sequence[TensorSpec]) -> list[Arrays]:
     """One sample, or as many as the first axis counts."""
     known = {t.name: t for t in inputs}
     unknown = sorted(set(map(str, arrays)) - known.keys())

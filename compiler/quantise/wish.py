@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,20 +23,25 @@ from ..options import Fixed
 from ..recipe import describe_model
 from ..spec import TensorSpec
 
+if TYPE_CHECKING:
+    import onnx
+
+    from ...targets.plain import Json
+
 FORM = "1"  # of a plan in the cache
 
 
 def int8_plan(
     model: ModelGiven,
     precision: str,
-    calibrate: Any = None,
-    error: Any = None,
+    calibrate: object = None,
+    error: object = None,
     *,
     exact: bool = False,
     fixed: Mapping[str, Fixed] | None = None,
     cache: Cache | None = None,
     progress: Callable[[str, int, int], None] | None = None,
-) -> dict[str, Any] | None:
+) -> Json | None:
     """The plan of a build with ``precision="int8"``; None for any other precision, which takes no ``error``, and of
     which float16 alone takes ``calibrate`` (:mod:`.halves`). Inputs that are ``fixed`` need no samples. Raises
     HalotileError for what can't be."""
@@ -76,7 +81,7 @@ def int8_plan(
     return json.loads(cache.entry(_key(model, samples, error), make))
 
 
-def inputs_of(graph: Any, fixed: Mapping[str, Fixed]) -> list[TensorSpec]:
+def inputs_of(graph: onnx.GraphProto, fixed: Mapping[str, Fixed]) -> list[TensorSpec]:
     """The inputs that samples are to be of."""
     from onnx import helper
 
@@ -91,7 +96,7 @@ def inputs_of(graph: Any, fixed: Mapping[str, Fixed]) -> list[TensorSpec]:
     return found
 
 
-def values_of(fixed: Mapping[str, Fixed], graph: Any) -> dict[str, np.ndarray]:
+def values_of(fixed: Mapping[str, Fixed], graph: onnx.GraphProto) -> dict[str, np.ndarray]:
     """The arrays of inputs that became constants."""
     from onnx import helper
 
@@ -106,7 +111,7 @@ def values_of(fixed: Mapping[str, Fixed], graph: Any) -> dict[str, np.ndarray]:
     return found
 
 
-def _key(model: ModelGiven, samples: list[dict[str, np.ndarray]], error: Any) -> str:
+def _key(model: ModelGiven, samples: list[dict[str, np.ndarray]], error: object) -> str:
     digest = hashlib.sha256()
     for sample in samples:
         for name, array in sorted(sample.items()):

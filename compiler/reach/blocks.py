@@ -13,13 +13,17 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import RunError, ShapeError
 from ..runtime.readings import given_text, sizes_of
 from .grid import Grid, Line, Tile, lines_of
+
+if TYPE_CHECKING:
+    from ..given import ArraysGiven
+    from ..spec import Symbol
 
 MOST_ARENA = 256 << 20  # bytes of arena of a crop, for the tiles that are chosen
 _SIDES = (4096, 2048, 1024, 512, 256, 128, 64, 32, 16)  # rows of a tile to choose from
@@ -33,7 +37,11 @@ class Blocks:
     """A model, the shapes of whole images, and the tiles that compute them. ``names`` are the wanted outputs."""
 
     def __init__(
-        self, model: Any, shapes: Mapping[str, tuple[int, ...]], names: Sequence[str] | None, tile: Any
+        self,
+        model: Any,
+        shapes: Mapping[str, tuple[int, ...]],
+        names: Sequence[str] | None,
+        tile: int | tuple[int, int] | None,
     ) -> None:
         self.model = model
         known = {spec.name: spec for spec in model.outputs}
@@ -53,7 +61,7 @@ class Blocks:
         grid = Grid(lines, given, made, (1,) * len(lines), most, not model.symbols)
         self.grid = grid.with_steps(self._steps(grid, tile))
 
-    def run(self, tile: Tile, arrays: Mapping[str, Any], threads: int | None = None) -> dict[str, np.ndarray]:
+    def run(self, tile: Tile, arrays: Mapping[str, ArraysGiven], threads: int | None = None) -> dict[str, np.ndarray]:
         """The results of a tile, from the crops of its inputs."""
         results = self.model(dict(arrays), threads)
         return {name: results[name][tile.taken[name]] for name in self.names}
@@ -144,7 +152,7 @@ class Blocks:
             found.append((given[name][axis] - (1 if symbol is None else max(1, symbol.least))) // rows)
         return max(0, min(found))
 
-    def _symbol(self, name: str, axis: int) -> Any:
+    def _symbol(self, name: str, axis: int) -> Symbol | None:
         """The symbol that an axis of an input is; None where it is a number, or follows from others."""
         dim = next(s for s in self.model.inputs if s.name == name).shape[axis]
         return next((s for s in self.model.symbols if s.name == dim), None)
@@ -161,7 +169,7 @@ class Blocks:
 
     # ------------------------------------------------------------------ tiles
 
-    def _steps(self, grid: Grid, tile: Any) -> list[int]:
+    def _steps(self, grid: Grid, tile: int | tuple[int, int] | None) -> list[int]:
         """Steps of each line in a tile: as the caller wants, or the largest whose arena is modest."""
         if not grid.lines:
             return []
@@ -184,7 +192,7 @@ class Blocks:
             raise RunError(f"{self.model.name} takes no image that is large enough for what a row reaches")
         return min(found)
 
-    def _wanted(self, grid: Grid, tile: Any) -> list[int]:
+    def _wanted(self, grid: Grid, tile: int | tuple[int, int]) -> list[int]:
         """Steps for rows and columns of the first output: one number for all, or one for each axis that is cut."""
         lines = [i for i, line in enumerate(grid.lines) if not _is_batch(line)]
         sides = list(tile) if isinstance(tile, Sequence) and not isinstance(tile, str) else [tile] * len(lines)
@@ -252,7 +260,7 @@ def _is_batch(line: Line) -> bool:
     return first and line.front == line.back == 0 and set(line.outputs.values()) == {1}
 
 
-def _numpy_name(dtype: str) -> Any:
+def _numpy_name(dtype: str) -> str:
     if dtype.startswith(("bfloat", "float8")):
         import ml_dtypes
 
@@ -262,13 +270,13 @@ def _numpy_name(dtype: str) -> Any:
 
 def map_blocks(
     model: Any,
-    x: Any,
-    out: Any = None,
+    x: ArraysGiven,
+    out: ArraysGiven = None,
     tile: Any = None,
     outputs: Sequence[str] | str | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> Any:
+) -> ArraysGiven:
     """What :meth:`halotile.compiler.model.Model.map_blocks` returns."""
     bare = not isinstance(x, Mapping)
     if bare and len(model.inputs) != 1:
@@ -292,15 +300,15 @@ def map_blocks(
     return results[blocks.names[0]] if single else results
 
 
-def _check_dtypes(model: Any, arrays: Mapping[str, Any]) -> None:
+def _check_dtypes(model: Any, arrays: Mapping[str, ArraysGiven]) -> None:
     for spec in model.inputs:
         if np.dtype(arrays[spec.name].dtype) != np.dtype(_numpy_name(spec.dtype)):
             raise RunError(f"input {spec.name!r} has dtype {arrays[spec.name].dtype}, expected {spec.dtype}")
 
 
 def _computed(
-    blocks: Blocks, arrays: Mapping[str, Any], out: Any, threads: int | None, progress: Progress | None
-) -> dict[str, Any]:
+    blocks: Blocks, arrays: Mapping[str, ArraysGiven], out: ArraysGiven, threads: int | None, progress: Progress | None
+) -> dict[str, ArraysGiven]:
     """All tiles, one after the other, into ``out`` or fresh arrays."""
     targets = _targets(blocks, out)
     for number, tile in enumerate(blocks.grid):
@@ -312,7 +320,7 @@ def _computed(
     return targets
 
 
-def _targets(blocks: Blocks, out: Any) -> dict[str, Any]:
+def _targets(blocks: Blocks, out: ArraysGiven) -> dict[str, ArraysGiven]:
     if out is None:
         return {name: np.empty(blocks.grid.made[name], blocks.dtypes[name]) for name in blocks.names}
     targets = dict(out) if isinstance(out, Mapping) else {blocks.names[0]: out}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...passes.fuse.graph import build_graph
 from .find import find_reach
 from .words import Reach
 
 if TYPE_CHECKING:
+    from ...targets.plain import Json
     from ..state import Build
 
 log = logging.getLogger("halotile.compile")
@@ -22,7 +23,7 @@ def model_reach(build: Build) -> tuple[Reach, ...]:
     return find_reach(build_graph(build.module), names, imported.symbols, imported.conditions)
 
 
-def plain_reach(build: Build) -> tuple[dict[str, Any], ...]:
+def plain_reach(build: Build) -> tuple[Json, ...]:
     """The reach of a build as the manifest has it. A library is worth having without it: where it can't be told, it
     is left out."""
     try:

@@ -10,13 +10,18 @@ import bisect
 import hashlib
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import HalotileError
 from .grid import Grid, Line, Slices, Tile
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json, JsonView
+    from ..given import ArraysGiven
 
 _here: dict[str, Any] = {}  # models that have come to this process
 _arriving = threading.Lock()
@@ -35,7 +40,7 @@ class Shipped:
         return _arrived, (digest, make, parts)
 
 
-def _arrived(digest: str, make: Any, parts: tuple[Any, ...]) -> Shipped:
+def _arrived(digest: str, make: Callable[..., object], parts: tuple[object, ...]) -> Shipped:
     """The model of this process, made when it first comes."""
     with _arriving:
         if digest not in _here:
@@ -43,7 +48,7 @@ def _arrived(digest: str, make: Any, parts: tuple[Any, ...]) -> Shipped:
         return Shipped(_here[digest])
 
 
-def lazily(blocks: Any, arrays: Mapping[str, Any], threads: int | None) -> dict[str, Any]:
+def lazily(blocks: Any, arrays: JsonView, threads: int | None) -> Json:
     """The outputs of ``blocks`` (blocks.py) as dask arrays, of which nothing is computed yet."""
     try:
         import dask
@@ -54,7 +59,7 @@ def lazily(blocks: Any, arrays: Mapping[str, Any], threads: int | None) -> dict[
     grid = blocks.grid
     model = dask.delayed(Shipped(blocks.model), name=f"halotile-{blocks.model.name}-{id(blocks):x}", traverse=False)
     ranges = [_ranges(grid, number, arrays) for number in range(len(grid.lines))]
-    pieces: dict[str, dict[tuple[int, ...], Any]] = {name: {} for name in blocks.names}
+    pieces: dict[str, dict[tuple[int, ...], ArraysGiven]] = {name: {} for name in blocks.names}
     for at in itertools.product(*(range(len(r)) for r in ranges)):
         tiles = [grid.tile(places) for places in itertools.product(*(range(*r[i]) for r, i in zip(ranges, at)))]
         region = {name: _hull([t.crops[name] for t in tiles]) for name in grid.given}
@@ -70,8 +75,8 @@ def lazily(blocks: Any, arrays: Mapping[str, Any], threads: int | None) -> dict[
 
 
 def _block(
-    shipped: Shipped, crops: Mapping[str, Any], tiles: Sequence[Tile], shapes: Mapping[str, tuple[int, ...]],
-    dtypes: Mapping[str, Any], threads: int | None,
+    shipped: Shipped, crops: Mapping[str, ArraysGiven], tiles: Sequence[Tile], shapes: Mapping[str, tuple[int, ...]],
+    dtypes: Mapping[str, np.dtype], threads: int | None,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """The results of one block: its tiles, one after the other."""
     results = {name: np.empty(shape, dtypes[name]) for name, shape in shapes.items()}
@@ -83,7 +88,7 @@ def _block(
     return results
 
 
-def _ranges(grid: Grid, number: int, arrays: Mapping[str, Any]) -> list[tuple[int, int]]:
+def _ranges(grid: Grid, number: int, arrays: JsonView) -> list[tuple[int, int]]:
     """Which tiles along a line each block takes: those that begin nearest to where blocks of the input do."""
     line, count = grid.lines[number], grid.counts[number]
     (name, axis), rows = _first_in_chunks(line, arrays)
@@ -98,7 +103,7 @@ def _ranges(grid: Grid, number: int, arrays: Mapping[str, Any]) -> list[tuple[in
     return list(itertools.pairwise(bounds))
 
 
-def _first_in_chunks(line: Line, arrays: Mapping[str, Any]) -> tuple[tuple[str, int], int]:
+def _first_in_chunks(line: Line, arrays: JsonView) -> tuple[tuple[str, int], int]:
     """The input whose blocks decide: the first one that has any."""
     for place, rows in line.inputs.items():
         if hasattr(arrays[place[0]], "chunks"):
@@ -122,12 +127,14 @@ def _seen(parts: Mapping[str, Slices], origin: Mapping[str, Slices]) -> dict[str
     }
 
 
-def _joined(da: Any, grid: Grid, name: str, pieces: Mapping[tuple[int, ...], Any], counts: Sequence[int]) -> Any:
+def _joined(
+    da: ModuleType, grid: Grid, name: str, pieces: Mapping[tuple[int, ...], ArraysGiven], counts: Sequence[int]
+) -> ArraysGiven:
     """One array of the blocks of an output."""
     axes = [axis for line in grid.lines for (output, axis) in line.outputs if output == name]
     order = sorted(range(len(axes)), key=lambda i: axes[i])
 
-    def nested(at: dict[int, int], left: list[int]) -> Any:
+    def nested(at: dict[int, int], left: list[int]) -> ArraysGiven:
         if not left:
             return pieces[tuple(at[i] for i in range(len(axes)))]
         line, *rest = left

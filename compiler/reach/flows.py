@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
 from tvm import te, tirx
@@ -21,6 +21,10 @@ from ...schedules.emit.inline import key
 from ...schedules.operators.kind import Facts
 from ...schedules.operators.regions.attributes import once
 from ...schedules.words.group import Node, Value
+from ...schedules.words.tvm_types import Expr, Operation
+
+if TYPE_CHECKING:
+    from typing import Any
 
 Tags = tuple["int | None", ...]  # for each axis of what is read: the axis of the result that it is, or None
 
@@ -33,7 +37,7 @@ class Flow:
     axes: dict[Any, Tags] = field(default_factory=dict)
     positions: set[int] = field(default_factory=set)
 
-    def add(self, source: Any, tags: Tags) -> None:
+    def add(self, source: object, tags: Tags) -> None:
         before = self.axes.get(source, tags)
         self.axes[source] = tuple(a if a == b else None for a, b in zip(before, tags))
 
@@ -42,8 +46,8 @@ class Flow:
 def flows(node: Node) -> tuple[Flow, ...]:
     """The flow of each result, by the node's input values."""
     graph = Facts(node).graph
-    values: dict[Any, Value] = {key(graph.tensors[v]): v for v in dict.fromkeys(node.inputs)}
-    known: dict[Any, Flow] = {}
+    values: dict[tuple[Expr, int], Value] = {key(graph.tensors[v]): v for v in dict.fromkeys(node.inputs)}
+    known: dict[tuple[Expr, int], Flow] = {}
     found = []
     for result in node.results:
         flow = _stage(graph.tensors[result], values, known)
@@ -51,7 +55,7 @@ def flows(node: Node) -> tuple[Flow, ...]:
     return tuple(found)
 
 
-def _stage(tensor: te.Tensor, values: Mapping[Any, Value], known: dict[Any, Flow]) -> Flow:
+def _stage(tensor: te.Tensor, values: Mapping[tuple[Expr, int], Value], known: dict[tuple[Expr, int], Flow]) -> Flow:
     """The flow of a stage, by the keys of the node's inputs."""
     name = key(tensor)
     if name in values:
@@ -71,7 +75,12 @@ def _stage(tensor: te.Tensor, values: Mapping[Any, Value], known: dict[Any, Flow
 
 
 def _walk(
-    expr: Any, axes: Mapping[Any, int], flow: Flow, values: Mapping[Any, Value], known: dict[Any, Flow], index: bool
+    expr: Expr,
+    axes: Mapping[Expr, int],
+    flow: Flow,
+    values: Mapping[tuple[Operation, int], Value],
+    known: dict[tuple[Operation, int], Flow],
+    index: bool,
 ) -> None:
     """Adds what ``expr`` reads; ``index`` within a position, where an axis is no number of the result."""
     kind = type(expr)
@@ -97,7 +106,11 @@ def _walk(
 
 
 def _load(
-    expr: Any, axes: Mapping[Any, int], flow: Flow, values: Mapping[Any, Value], known: dict[Any, Flow]
+    expr: Expr,
+    axes: Mapping[Expr, int],
+    flow: Flow,
+    values: Mapping[tuple[Expr, int], Value],
+    known: dict[tuple[Expr, int], Flow],
 ) -> None:
     """One read: axes that the source carries on, seen from the reader's."""
     source, places = expr.args[0], expr.args[1:]
@@ -113,7 +126,7 @@ def _load(
             flow.positions.add(tag)
 
 
-def _axis(place: Any, axes: Mapping[Any, int]) -> int | None:
+def _axis(place: Expr, axes: Mapping[Expr, int]) -> int | None:
     while isinstance(place, prim.Cast):
         place = place.value
     return axes.get(place) if isinstance(place, tirx.Var) else None

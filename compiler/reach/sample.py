@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -24,8 +24,12 @@ from ...schedules.operators.regions.transposed import conv_transpose, taps_that_
 from ...schedules.words.dims import Dim, Open
 from ...schedules.words.group import Node, Value
 from ...schedules.words.sizes import dim_of, value_of
+from ...schedules.words.tvm_types import Attribute, Expr
 from ..positions import POSITIONS
 from .flows import flows
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 MOST_POSITIONS = 1 << 22  # of a table that is looked at: those of an axis, not those of all pixels of a large image
 
@@ -149,14 +153,14 @@ class Sample:
                 found = rule(*values) if values else rule(*(integer(n) for n in map(self._leaf, node.operands)))
                 self._values[node.results[0]] = replace(self.at(node.results[0]), constant=np.asarray(found))
 
-    def _leaf(self, operand: Any) -> Any:
+    def _leaf(self, operand: Expr) -> Expr:
         """A number of a node's attributes or operands, where it is one."""
         try:
             return self._number(dim_of(getattr(operand, "value", operand)))
         except (Open, TypeError, ValueError, AttributeError):
             return operand
 
-    def _operand(self, operand: Any) -> Any:
+    def _operand(self, operand: Expr | Value | tuple[Expr | Value, ...]) -> Attribute:
         if isinstance(operand, Value):
             return self.at(operand)
         if isinstance(operand, tuple):
@@ -167,5 +171,5 @@ class Sample:
             return list(map(self._leaf, parts))
         return operand if isinstance(operand, (int, float, str)) or operand is None else self._leaf(operand)
 
-    def _number(self, dim: Any) -> int:
+    def _number(self, dim: SizeLike) -> int:
         return value_of(dim, self.sizes) if isinstance(dim, Dim) else integer(dim)

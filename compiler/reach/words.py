@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json, JsonView
 
 POINTWISE, ROWS, WHOLE = "pointwise", "rows", "whole"
 
@@ -63,9 +66,9 @@ class AxisReach:
             return f"whole ({self.why})" if self.why else "whole"
         return f"stride {self.stride}, {self.before} before, {self.after} after, multiple {self.multiple}"
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Json:
         """These facts as JSON has them; the stride as (input rows, output rows)."""
-        data: dict[str, Any] = {"input": self.input, "kind": self.kind}
+        data: Json = {"input": self.input, "kind": self.kind}
         if self.kind == WHOLE:
             return {**data, "why": self.why}
         data["input_axis"] = self.input_axis
@@ -77,7 +80,7 @@ class AxisReach:
         return data
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> AxisReach:
+    def of(data: JsonView) -> AxisReach:
         """What :meth:`plain` wrote."""
         if data["kind"] == WHOLE:
             return AxisReach(data["input"], WHOLE, why=data["why"])
@@ -128,7 +131,7 @@ class Reach:
         ]
         return "\n".join(lines) if lines else f"{self.output}: depends on no input"
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Json:
         """These facts as JSON has them."""
         return {
             "output": self.output,
@@ -140,7 +143,7 @@ class Reach:
         }
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> Reach:
+    def of(data: JsonView) -> Reach:
         """What :meth:`plain` wrote."""
         inputs = {name: tuple(map(AxisReach.of, axes)) for name, axes in data["inputs"].items()}
         return Reach(data["output"], inputs, tuple(Cut(**cut) for cut in data["cuts"]))

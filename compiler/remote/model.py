@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from ..runtime.readings import sizes_of
 from ..spec import TensorSpec
 from .failure import explain
 from .place import open_place
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 PROGRAM = "model_run"
 
@@ -41,7 +44,7 @@ class RemoteModel:
         self.inputs = tuple(t.spec() for t in recorded.inputs)
         self.outputs = tuple(t.spec() for t in recorded.outputs)
         self.symbols = tuple(s.symbol() for s in recorded.symbols)
-        self.details: dict[str, Any] = {}
+        self.details: Json = {}
         self._place = open_place(on)
         try:
             self._place.put(program, PROGRAM)
@@ -53,7 +56,7 @@ class RemoteModel:
     def place(self) -> str:
         return self._place.name
 
-    def describe(self, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
+    def describe(self, sizes: Mapping[str, int] | None = None) -> Json:
         """What the program says of itself, where its runs choose sizes at these or at the typical ones."""
         return self._run(["--describe", *_sizes(sizes or {})])
 
@@ -65,7 +68,9 @@ class RemoteModel:
         told = self.describe({**(shape or {}), **sizes})
         return {tensor["name"]: tuple(tensor["shape"]) for tensor in told["inputs"]}
 
-    def __call__(self, inputs: Mapping[str, Any], threads: int | None = None, runs: int = 1) -> dict[str, np.ndarray]:
+    def __call__(
+        self, inputs: Mapping[str, object], threads: int | None = None, runs: int = 1
+    ) -> dict[str, np.ndarray]:
         """Outputs by name for inputs by name; with ``runs`` above one it is timed as well."""
         arrays = {spec.name: _checked(spec, inputs.get(spec.name)) for spec in self.inputs}
         shapes = {name: array.shape for name, array in arrays.items()}
@@ -88,13 +93,13 @@ class RemoteModel:
     def bench(
         self, threads: int | None, warmup: int, runs: int, affinity: str | None = None,
         sizes: Mapping[str, int] | None = None,
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> Json:  # fmt: skip
         """Times of many runs on random inputs, as the program gives them; where runs choose ``sizes``, at these or at
         the typical ones."""
         words = ["--bench", "--warmup", str(warmup), "--runs", str(runs), *_threads(threads), *_sizes(sizes or {})]
         return self._run([*words, *(["--affinity", affinity] if affinity else [])])
 
-    def _run(self, words: list[str]) -> dict[str, Any]:
+    def _run(self, words: list[str]) -> Json:
         done = self._place.run([f"./{PROGRAM}", *words, "--json"])
         if done.code != 0:
             raise explain(done, self._place, self.recorded)
@@ -129,7 +134,7 @@ def _sizes(sizes: Mapping[str, int]) -> list[str]:
     return [word for name, size in sizes.items() for word in ("--size", f"{name}={size}")]
 
 
-def _checked(spec: TensorSpec, value: Any) -> np.ndarray:
+def _checked(spec: TensorSpec, value: object) -> np.ndarray:
     if value is None:
         raise RunError(f"input {spec.name!r} is missing")
     array = np.asarray(value)

@@ -19,7 +19,7 @@ def is_array(value: Any) -> bool:
         return False
 
 
-def array_of(name: str, value: Any) -> np.ndarray:
+def array_of(name: str, value: object) -> np.ndarray:
     """``value`` as an array of numpy; RunError, with the reason, where it is none."""
     if isinstance(value, np.ndarray):
         return value
@@ -32,7 +32,7 @@ def array_of(name: str, value: Any) -> np.ndarray:
         raise RunError(f"input {name!r} is a {type(value).__name__}, expected a numpy array: {words}") from error
 
 
-def memory_of(kind: str, name: str, value: Any) -> np.ndarray:
+def memory_of(kind: str, name: str, value: object) -> np.ndarray:
     """An array on the very memory of ``value``, and no copy of it; RunError where that can't be."""
     array = array_of(name, value)
     if array is not value and array.size and not np.shares_memory(array, array_of(name, value)):

@@ -9,10 +9,9 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 _SETTLED_NS = 2_000_000_000  # some file systems keep times of two seconds: a younger file may change unseen
-_known: dict[tuple[Any, ...], str] = {}
+_known: dict[tuple[object, ...], str] = {}
 _ahead: dict[Path, threading.Thread] = {}
 
 

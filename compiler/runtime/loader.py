@@ -260,7 +260,7 @@ class LoadedModel:
         pointers = [(ctypes.c_void_p * max(1, len(group)))(*map(_address, group)) for group in kept]
         addresses = [ctypes.addressof(array) for array in pointers]
 
-        def run(_alive: Any = (kept, pointers)) -> None:
+        def run(_alive: object = (kept, pointers)) -> None:
             with self._lock:
                 code = self._run(self._instance(threads, sized), sized, *addresses)
             if code:
@@ -287,7 +287,7 @@ class LoadedModel:
 
     def _checked(
         self,
-        arrays: Mapping[str, Any],
+        arrays: Mapping[str, object],
         name: str,
         dtype: np.dtype,
         shape: tuple[int, ...] | None,
@@ -312,14 +312,14 @@ class LoadedModel:
         flags = array.flags
         return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=["C", "A"])
 
-    def _missing(self, arrays: Any, name: str, kind: str) -> str:
+    def _missing(self, arrays: object, name: str, kind: str) -> str:
         if not isinstance(arrays, Mapping):
             return f"{kind}s must be a dict of names to arrays, got {type(arrays).__name__}"
         given = ", ".join(map(repr, arrays)) or "nothing"
         verb, specs = ("takes", self.inputs) if kind == "input" else ("gives", self.outputs)
         return f"{kind} {name!r} is missing; the model {verb} {_names(specs)}, given: {given}"
 
-    def _unknown(self, inputs: Mapping[str, Any]) -> str:
+    def _unknown(self, inputs: Mapping[str, np.ndarray]) -> str:
         """What to say of inputs that the ONNX model does not have either; nothing where there are none."""
         dropped = self.recorded.report.dropped_inputs if self.recorded is not None else ()
         known = {spec.name for spec in self.inputs} | set(dropped)

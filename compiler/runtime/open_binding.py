@@ -59,7 +59,7 @@ class Description(ctypes.Structure):
 class OpenCalls:
     """The functions of a shape. A shape is an address of int64 numbers, one for each of ``symbols``."""
 
-    def __init__(self, library: Any, prefix: str, facts: Any) -> None:
+    def __init__(self, library: object, prefix: str, facts: Description) -> None:
         self.inputs = tuple(_specs(facts.inputs, facts.input_count))
         self.outputs = tuple(_specs(facts.outputs, facts.output_count))
         self.symbols = tuple(_symbols(facts))
@@ -103,14 +103,14 @@ class OpenCalls:
         return code, instance.value or 0
 
 
-def _function(library: Any, name: str, result: type, *arguments: Any) -> ctypes._NamedFuncPointer:
+def _function(library: object, name: str, result: type, *arguments: type) -> ctypes._NamedFuncPointer:
     function: ctypes._NamedFuncPointer = getattr(library, name)
     function.restype = result
     function.argtypes = arguments
     return function
 
 
-def _symbols(facts: Any) -> Iterator[Symbol]:
+def _symbols(facts: Description) -> Iterator[Symbol]:
     for i in range(facts.symbol_count):
         s = facts.symbols[i]
         why = s.why.decode()

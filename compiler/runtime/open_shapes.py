@@ -8,8 +8,8 @@ from __future__ import annotations
 import ctypes
 import itertools
 import operator
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from .binding import Binding
 from .open_binding import OpenCalls
 from .readings import Shape, given_text, readings, shape_text
 from .recycled import Outputs
+
+if TYPE_CHECKING:
+    from ...targets.plain import JsonView
 
 _MOST_TRIED = 1 << 14  # combinations of sizes
 _GROWTH = 4  # an arena that turns out too small grows by a quarter of what a size grew to
@@ -90,7 +93,7 @@ class Shapes:
             self._last = last
         return last
 
-    def of(self, sizes: Mapping[str, Any]) -> Sized:
+    def of(self, sizes: JsonView) -> Sized:
         """What follows from sizes by name; those that are not given are the typical ones. ShapeError for others than
         the model takes."""
         known = {symbol.name: symbol for symbol in self.symbols}
@@ -177,7 +180,7 @@ def _rounded_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def _whole(name: str, size: Any) -> int:
+def _whole(name: str, size: int) -> int:
     try:
         return operator.index(size)
     except TypeError:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import OutputError
 from ..options import can_be, path_of
@@ -30,7 +30,7 @@ class Stage:
     result: Path
 
 
-def folder_of(directory: Any) -> Path:
+def folder_of(directory: object) -> Path:
     """What was given as a folder, as a path; OutputError for anything that names none."""
     path = path_of(directory)
     if path is None:

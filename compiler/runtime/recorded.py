@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from ...errors import OutputError
 from ...targets.convert import Limits
+from ...targets.plain import Json, JsonView
 from ...targets.target import Target
 from ...targets.typed import LARGEST, typed, typed_target
 from ..spec import DTYPES, Symbol, TensorSpec
@@ -159,11 +159,11 @@ class Recorded:
     target: Machine | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     model: ModelFile = ModelFile()
-    options: dict[str, Any] | None = None
+    options: Json | None = None
     files: dict[FileName, File] = field(default_factory=dict)
     report: Report = Report()
     sha256: Sha256 | None = None  # of all else
-    everything: dict[str, Any] = field(default_factory=dict)
+    everything: Json = field(default_factory=dict)
 
     @property
     def file_names(self) -> dict[str, str]:
@@ -205,13 +205,13 @@ def read(path: Path) -> Recorded | None:
     return recorded
 
 
-def content_digest(data: Mapping[str, Any]) -> str:
+def content_digest(data: JsonView) -> str:
     """SHA-256 of what a manifest says, however it is laid out."""
     content = {key: value for key, value in data.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def target_of(manifest: dict[str, Any]) -> Target:
+def target_of(manifest: Json) -> Target:
     """The target that a manifest was made for, fact by fact; raises OutputError for one that lacks them."""
     facts = manifest.get("target")
     if facts is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 KINDS = ("load", "store", "wait load", "wait store", "compute")
 CHUNK = 1024
@@ -30,7 +30,7 @@ class _Event(ctypes.Structure):
     ]
 
 
-def take_trace(library: Any, name: str) -> tuple[Traced, ...]:
+def take_trace(library: object, name: str) -> tuple[Traced, ...]:
     """The events since the last call; none from a library without a scratchpad."""
     function = getattr(library, f"{name}_trace", None)
     if function is None:

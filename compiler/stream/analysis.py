@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import ShapeError, UnsupportedError
 from ...passes.fuse.graph import Graph
@@ -20,6 +20,11 @@ from .formulas import Irregular, height_of, open_axes, unit_of
 from .heights import Height
 from .rules import Global, Planned, Rows, Stream
 from .wholes import Whole, whole_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...schedules.words.tvm_types import Expr
 
 _RULES: dict[str, rules.Rule] = {**rules.RULES, **windows.RULES, **moves.RULES}
 _MOVES = frozenset(f"relax.{n}" for n in ("reshape", "permute_dims", "concat", "expand_dims", "squeeze", "flatten"))
@@ -140,7 +145,7 @@ class Analysis:
             return
         name, tables = self.symbol.name, self.stream.tables
 
-        def at(rows: int) -> Any:
+        def at(rows: int) -> np.ndarray:
             given = []
             for operand in node.operands:
                 if isinstance(operand, Value):
@@ -166,7 +171,7 @@ class Analysis:
 
     def _states(
         self, nodes: dict[Node, Planned]
-    ) -> tuple[dict[Any, int], dict[Value, list[float]], set[Value]]:
+    ) -> tuple[dict[tuple[Value, float | None], int], dict[Value, list[float]], set[Value]]:
         """How many rows of the past each form of a value is read with, and the forms of every value."""
         fills: dict[Value, list[float]] = {}
         for planned in nodes.values():
@@ -175,7 +180,7 @@ class Analysis:
                     fills[value].append(read.fill)
         filled = self._fill_sooner(nodes, fills)
         known = Planning(self.symbol, self.stream, 0, nodes, {}, fills, filled, self.wholes)
-        depths: dict[Any, int] = {}
+        depths: dict[tuple[Value, float | None], int] = {}
         for planned in nodes.values():
             for value, read in planned.reads.items():
                 key = known.key(value, read.fill)
@@ -201,7 +206,7 @@ class Analysis:
         return filled
 
 
-def _number(operand: Any, name: str, rows: int) -> int:
+def _number(operand: Expr, name: str, rows: int) -> int:
     from ...schedules.words.sizes import dim_of
 
     dim = dim_of(getattr(operand, "value", operand))

@@ -5,12 +5,16 @@ Only one band of chunks, as many rows as a chunk has, is in memory.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from ..given import ArraysGiven
+    from .files import NpyFile
 
-def chunk_rows(array: Any, axis: int) -> int:
+
+def chunk_rows(array: NpyFile | np.ndarray, axis: int) -> int:
     """Rows of a chunk along an axis, as zarr, h5py and our own sources say it; 1 of what is not chunked."""
     chunks = getattr(array, "chunks", None)
     rows = chunks[axis] if isinstance(chunks, tuple) and len(chunks) == len(array.shape) else 1
@@ -20,7 +24,7 @@ def chunk_rows(array: Any, axis: int) -> int:
 class ReadBands:
     """An array of which the last band of chunks that was read is kept."""
 
-    def __init__(self, array: Any, axis: int) -> None:
+    def __init__(self, array: ArraysGiven, axis: int) -> None:
         self._array, self._axis, self._rows = array, axis, chunk_rows(array, axis)
         self.shape, self.dtype = tuple(array.shape), array.dtype
         self._at, self._band = -1, np.empty(0)
@@ -46,7 +50,7 @@ class ReadBands:
 class WriteBands:
     """An array into which rows, one behind the other, are written when a band of chunks is whole, or flushed."""
 
-    def __init__(self, array: Any, axis: int) -> None:
+    def __init__(self, array: ArraysGiven, axis: int) -> None:
         self._array, self._axis, self._rows = array, axis, chunk_rows(array, axis)
         self.shape, self.dtype = tuple(array.shape), np.dtype(array.dtype)
         self._first, self._held = 0, np.empty(0)

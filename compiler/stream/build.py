@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from tvm import relax
 
 from ...passes.fuse.graph import Graph, build_graph
 from ...schedules.words.group import Node, Value
+from ...schedules.words.tvm_types import Expr, IRModule
 from ..frontend.importer import ImportedModel
 from ..spec import TensorSpec
 from . import rules
@@ -31,7 +31,7 @@ from .wholes import Whole
 from .words import Feed, Port, State, StreamPlan
 
 
-def build_stream(imported: ImportedModel, module: Any, rows: int = 0) -> tuple[ImportedModel, StreamPlan]:
+def build_stream(imported: ImportedModel, module: IRModule, rows: int = 0) -> tuple[ImportedModel, StreamPlan]:
     """The network in steps of about ``rows`` rows of the image. Raises UnsupportedError that names the operator which
     needs more than rows that follow each other."""
     symbol = stream_symbol(imported)
@@ -46,17 +46,17 @@ class _Writer:
     def __init__(self, graph: Graph, imported: ImportedModel, plan: Planning) -> None:
         self.graph, self.imported, self.plan, self.stream = graph, imported, plan, plan.stream
         self.builder = relax.BlockBuilder()
-        self.known: dict[Value, Any] = {}
-        self.whole: dict[Any, Any] = {}
-        self.left: dict[Any, Any] = {}  # by key: what the next step needs of it
-        self.params: list[Any] = []
+        self.known: dict[Value, Expr] = {}
+        self.whole: dict[Expr, Expr] = {}
+        self.left: dict[Expr, Expr] = {}  # by key: what the next step needs of it
+        self.params: list[Expr] = []
         self.specs: list[TensorSpec] = []
-        self.feeds: dict[Any, tuple[Feed, Any]] = {}
-        self.states: list[tuple[State, Any]] = []
+        self.feeds: dict[Expr, tuple[Feed, Expr]] = {}
+        self.states: list[tuple[State, Expr]] = []
         self.inputs: list[Port] = []
         self.statistics: dict[Node, Statistic] = {}
-        self.numbers: dict[Node, list[Any]] = {}
-        self.gathered: list[tuple[TensorSpec, Any]] = []
+        self.numbers: dict[Node, list[Expr]] = {}
+        self.gathered: list[tuple[TensorSpec, Expr]] = []
 
     def written(self) -> tuple[ImportedModel, StreamPlan]:
         for value, spec in zip(self.graph.inputs, self.imported.inputs):
@@ -85,7 +85,7 @@ class _Writer:
 
     # ------------------------------------------------------------------ parameters
 
-    def _param(self, name: str, shape: Any, dtype: str) -> Any:
+    def _param(self, name: str, shape: list[int] | tuple[int, ...], dtype: str) -> Expr:
         var = relax.Var(f"p{len(self.params)}", relax.TensorType(list(shape), dtype))
         self.params.append(var)
         self.specs.append(TensorSpec(name, dtype, tuple(shape)))
@@ -111,20 +111,20 @@ class _Writer:
         kept = State(name, f"{name}:next", math.nan if fill is None else fill)
         self.states.append((kept, (key, depth, var)))
 
-    def _feed(self, feed: Feed, shape: list[int], dtype: str) -> Any:
+    def _feed(self, feed: Feed, shape: list[int], dtype: str) -> Expr:
         key = (replace(feed, name=""), tuple(shape), dtype)
         if key not in self.feeds:
             feed = replace(feed, name=f"rows:{len(self.feeds)}")
             self.feeds[key] = feed, self._param(feed.name, shape, dtype)
         return self.feeds[key][1]
 
-    def _mask(self, value: Value) -> Any:
+    def _mask(self, value: Value) -> Expr:
         rows = self.stream.rows[value]
         behind = [1] * (len(self.stream.shape(value)) - rows.axis - 1)
         feed = Feed("", "mask", rows.count, rows.delay, rows.count, rows.height)
         return self._feed(feed, [rows.count, *behind], "bool")
 
-    def _gather(self, value: Value, read: Read) -> Any:
+    def _gather(self, value: Value, read: Read) -> Expr:
         assert read.chosen is not None
         count, back, length, height = read.chosen
         rows = self.stream.rows[value]
@@ -138,7 +138,7 @@ class _Writer:
         if read.gather is not None:
             self._gather(value, read)
 
-    def _share(self, node: Node, planned: Planned) -> Any:
+    def _share(self, node: Node, planned: Planned) -> Expr:
         (source,) = planned.reads
         rows, result = self.stream.rows[source], planned.results[0]
         behind = [1] * (len(node.results[0].shape) - result.axis - 1)
@@ -146,7 +146,7 @@ class _Writer:
         feed = Feed("", "share", result.count, result.delay, result.count, rows.height, pool=planned.share)
         return self._feed(feed, [result.count, *behind], node.results[0].dtype)
 
-    def _part(self, whole: Whole) -> Any:
+    def _part(self, whole: Whole) -> Expr:
         feed = Feed("", "part", whole.rows.count, whole.rows.delay, whole.rows.count, whole.rows.height)
         return self._feed(feed, [1] * len(whole.shape), "float32")
 
@@ -164,7 +164,7 @@ class _Writer:
         if whole.applied:
             self._part(whole)
 
-    def _whole(self, node: Node, whole: Whole, read: Any) -> Any:
+    def _whole(self, node: Node, whole: Whole, read: Expr) -> Expr:
         """Gives what a step knows of a statistic, and uses what is known of it."""
         about = self.statistics[node]
         share = self._part(whole) if whole.applied else None
@@ -176,7 +176,7 @@ class _Writer:
 
     # ------------------------------------------------------------------ the function
 
-    def _body(self) -> list[Any]:
+    def _body(self) -> list[Expr]:
         with self.builder.function("main", self.params):
             with self.builder.dataflow():
                 for node in self.graph.nodes:
@@ -190,7 +190,7 @@ class _Writer:
             self.builder.emit_func_output(found)
         return results
 
-    def _emit(self, expr: Any) -> Any:
+    def _emit(self, expr: Expr) -> Expr:
         return self.builder.emit(expr)
 
     def _node(self, node: Node) -> None:
@@ -214,13 +214,13 @@ class _Writer:
         for i, value in enumerate(node.results):
             self.known[value] = self._emit(relax.TupleGetItem(made, i))
 
-    def _still(self, value: Value) -> Any:
+    def _still(self, value: Value) -> Expr:
         if value not in self.known:
             assert value.constant is not None
             self.known[value] = relax.const(value.constant, value.dtype)
         return self.known[value]
 
-    def _read(self, value: Value, read: Read) -> Any:
+    def _read(self, value: Value, read: Read) -> Expr:
         """The rows that a read asks for."""
         key = self.plan.key(value, read.fill)
         rows = self.stream.rows[value]
@@ -232,7 +232,7 @@ class _Writer:
             found = self._emit(relax.op.take(found, self._gather(value, read), axis=rows.axis, mode="fast"))
         return found
 
-    def _all(self, key: tuple[Value, float | None]) -> Any:
+    def _all(self, key: tuple[Value, float | None]) -> Expr:
         """The rows of the past that are kept, and the new ones."""
         if key in self.whole:
             return self.whole[key]
@@ -256,7 +256,7 @@ class _Writer:
             for v, s in zip(self.graph.outputs, self.imported.outputs)
         ]
 
-    def _left(self, state: State, about: Any) -> TensorSpec:
+    def _left(self, state: State, about: tuple[tuple[Value, float | None], int, Expr]) -> TensorSpec:
         (value, _), depth, _ = about
         return TensorSpec(state.output, value.dtype, tuple(self._shape(value, depth)))
 
@@ -280,6 +280,6 @@ class _Writer:
         return replace(found, notes=(note, more) if more else (note,))
 
 
-def _rows(value: Any, axis: int, first: int, end: int) -> Any:
+def _rows(value: Expr, axis: int, first: int, end: int) -> Expr:
     return relax.op.strided_slice(value, [axis], [first], [end])
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import RunError
 
+if TYPE_CHECKING:
+    from .files import NpyFile
 
-def as_array(given: Any) -> Any:
+
+def as_array(given: NpyFile | np.ndarray) -> Raster | NpyFile | np.ndarray:
     """``given`` with a shape, a dtype and slices, if it is a raster; else as it came."""
     parts = ("count", "height", "width", "dtypes")
     return Raster(given) if all(hasattr(given, part) for part in parts) else given
@@ -41,5 +44,5 @@ class Raster:
         return (top, bottom), (left, right)
 
 
-def _name(dataset: Any) -> str:
+def _name(dataset: object) -> str:
     return repr(getattr(dataset, "name", "the raster"))

@@ -14,7 +14,9 @@ from ...errors import OutputError, RunError
 class PlainFile:
     """An array of ``shape`` and ``dtype`` that lies in a file from byte ``start`` on, in the order of C."""
 
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any, start: int = 0, *, target: bool = False) -> None:
+    def __init__(
+        self, path: Path, shape: tuple[int, ...], dtype: np.dtype, start: int = 0, *, target: bool = False
+    ) -> None:
         self.path, self.shape, self.dtype, self._start = path, tuple(shape), np.dtype(dtype), start
         self._file = try_open(path, "r+b" if target else "rb")
 
@@ -62,7 +64,12 @@ class NpyFile(PlainFile):
     """A .npy file: with ``shape`` and ``dtype`` a new one, or with ``again`` the one that is there."""
 
     def __init__(
-        self, path: Path, shape: tuple[int, ...] | None = None, dtype: Any = None, *, again: bool = False
+        self,
+        path: Path,
+        shape: tuple[int, ...] | None = None,
+        dtype: str | np.dtype | None = None,
+        *,
+        again: bool = False,
     ) -> None:
         if shape is not None and not again:
             with try_open(path, "wb") as file:
@@ -87,7 +94,14 @@ class RawFile(PlainFile):
     """Rows without a header, each pixel with all of its channels: (rows, width, channels)."""
 
     def __init__(
-        self, path: Path, width: int, channels: int, dtype: Any, rows: int | None = None, *, again: bool = False
+        self,
+        path: Path,
+        width: int,
+        channels: int,
+        dtype: Any,
+        rows: int | None = None,
+        *,
+        again: bool = False,
     ) -> None:
         row = width * channels * np.dtype(dtype).itemsize
         if rows is not None and not again:
@@ -116,6 +130,6 @@ def try_open(path: Path, mode: str) -> Any:
         raise OutputError(f"{path} can't be written: {error.strerror}") from None
 
 
-def room(file: Any, start: int, shape: tuple[int, ...], dtype: Any) -> None:
+def room(file: Any, start: int, shape: tuple[int, ...], dtype: str | np.dtype | None) -> None:
     """Makes the file as long as its numbers will need."""
     file.truncate(start + int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)

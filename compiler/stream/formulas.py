@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ...schedules.words.dims import Dim
+from ...schedules.words.dims import Dim, Size
 from ...schedules.words.sizes import symbols_of, value_of
 from ..spec import Symbol
 from .heights import Height
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 _LONGEST = 4096  # rows after which a height repeats, at most
 _FAR = 1 << 14  # rows of an image in whose middle no border is seen
@@ -20,12 +23,12 @@ class Irregular(Exception):
     """A height that no formula of this kind gives; the text is the dim."""
 
 
-def open_axes(shape: tuple[Any, ...], symbol: Symbol) -> list[int]:
+def open_axes(shape: tuple[Size, ...], symbol: Symbol) -> list[int]:
     """The axes whose length depends on the image's height."""
     return [a for a, d in enumerate(shape) if isinstance(d, Dim) and symbol.name in symbols_of(d)]
 
 
-def height_of(dim: Any, symbol: Symbol) -> tuple[Height, int]:
+def height_of(dim: Dim, symbol: Symbol) -> tuple[Height, int]:
     """The formula of a dim, and the least height of the image from which on it holds."""
     m = symbol.multiple
     far = -(-_FAR // m) * m
@@ -50,7 +53,7 @@ def _periods(multiple: int) -> list[int]:
     return [p for p in range(multiple, _LONGEST + 1, multiple) if p <= 64 * multiple or p & (p - 1) == 0]
 
 
-def _least(found: Height, at: Any, symbol: Symbol, far: int) -> int:
+def _least(found: Height, at: SizeLike, symbol: Symbol, far: int) -> int:
     """The least height from which on the formula holds, and gives one row at least."""
     least = max(symbol.least, symbol.multiple)
     for rows in range(min(far, least + 2048 * symbol.multiple), least - 1, -symbol.multiple):

@@ -12,17 +12,20 @@ import time
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import RunError
 
+if TYPE_CHECKING:
+    from ...targets.plain import JsonView
+
 
 class Journal:
     """``about`` says what is streamed to where; a journal that says anything else is refused."""
 
-    def __init__(self, path: Path, about: Mapping[str, Any], seconds: float) -> None:
+    def __init__(self, path: Path, about: JsonView, seconds: float) -> None:
         self.path, self.about, self.seconds = path, json.dumps(about, sort_keys=True, default=str), seconds
         self._last = time.monotonic()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from .words import UNKNOWN, Port, StreamPlan
 
 if TYPE_CHECKING:
     from ..runtime.loader import LoadedModel
+    from ..spec import TensorSpec
 
 
 class Stream:
@@ -31,7 +32,7 @@ class Stream:
         self,
         loaded: LoadedModel,
         plan: StreamPlan,
-        still: Mapping[str, Any] | None = None,
+        still: Mapping[str, object] | None = None,
         threads: int | None = None,
         *,
         poison: bool = False,
@@ -84,7 +85,7 @@ class Stream:
         return self._height != UNKNOWN
 
     @guarded
-    def push(self, rows: Mapping[str, Any] | Any) -> None:
+    def push(self, rows: Mapping[str, np.ndarray] | object) -> None:
         """Takes any number of rows: an array of the one input, or arrays by name, of the same part of the image."""
         if self.finished:
             raise RunError("the stream is finished: no rows can follow; open another for the next image")
@@ -110,7 +111,7 @@ class Stream:
             if used + part == first.count:
                 self._advance()
 
-    def _arrays(self, rows: Any) -> dict[str, np.ndarray]:
+    def _arrays(self, rows: object) -> dict[str, np.ndarray]:
         """What was pushed, checked."""
         names = [p.name for p in self.plan.inputs]
         if not isinstance(rows, Mapping):
@@ -279,13 +280,13 @@ def _rows(axis: int, first: int, end: int) -> tuple[slice, ...]:
     return (slice(None),) * axis + (slice(first, end),)
 
 
-def _zeros(spec: Any) -> np.ndarray:
+def _zeros(spec: TensorSpec) -> np.ndarray:
     from ..runtime.loader import numpy_dtype
 
     return np.zeros(spec.shape, numpy_dtype(spec.dtype))
 
 
-def _still(plan: StreamPlan, specs: Mapping[str, Any], still: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _still(plan: StreamPlan, specs: Mapping[str, TensorSpec], still: Mapping[str, object]) -> dict[str, np.ndarray]:
     """The inputs that do not stream, as they are given."""
     own = {p.name for p in plan.inputs} | {s.input for s in plan.states} | {f.name for f in plan.feeds}
     own |= {name for s in plan.statistics for name in s.inputs}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import relax
@@ -12,8 +12,12 @@ from tvm import relax
 from ...schedules.operators.regions.attributes import integer, ints
 from ...schedules.operators.registry import attributes, call
 from ...schedules.words.group import Node
-from .rules import Arguments, Global, Planned, Read, Rows, Stream, carried
+from ...schedules.words.tvm_types import Expr
+from .rules import Arguments, Global, Planned, Read, Rows, Rule, Stream, carried
 from .words import Gather
+
+if TYPE_CHECKING:
+    from .heights import Height
 
 Table = Callable[[int], Any]  # where the rows of an image of that height come from
 
@@ -79,17 +83,17 @@ def strided_slice(node: Node, stream: Stream) -> Planned:
     starts, stops = ints(bounds[1]), [_end(e) for e in _parts(bounds[2])]
     starts[at], stops[at] = 0, read.length
 
-    def emit(arguments: Arguments) -> Any:
+    def emit(arguments: Arguments) -> Expr:
         return relax.op.strided_slice(arguments[data], axes, starts, stops, steps)
 
     return Planned({data: read}, [Rows(axis, count, delay, height)], emit)
 
 
-def _parts(operand: Any) -> Sequence[Any]:
+def _parts(operand: Expr) -> Sequence[Expr]:
     return operand.fields if hasattr(operand, "fields") else operand.values if hasattr(operand, "values") else operand
 
 
-def _end(value: Any) -> int:
+def _end(value: Expr) -> int:
     """An end of a slice; of the axis that streams whatever it is, as it is replaced."""
     try:
         return integer(value)
@@ -117,7 +121,7 @@ def pad(node: Node, stream: Stream) -> Planned:
     read = Read(delay + begin[axis], count, fill if begin[axis] or end[axis] else None)
     begin[axis] = end[axis] = 0
 
-    def emit(arguments: Arguments) -> Any:
+    def emit(arguments: Arguments) -> Expr:
         if not any(begin + end):
             return arguments[data]
         if own:
@@ -183,7 +187,7 @@ def _taken(node: Node, stream: Stream, table: Table, emit: Callable[[Arguments],
     return Planned({data: read}, [Rows(axis, count, delay, height)], emit or (lambda a: a[data]))
 
 
-def _border(stream: Stream, at: Table, rows: Rows, height: Any) -> Gather:
+def _border(stream: Stream, at: Table, rows: Rows, height: Height) -> Gather:
     """The table as a shift between two borders, found at several heights and checked on others."""
     unit = stream.unit
     samples = [-(-_FAR // unit) * unit + n * unit for n in (0, 1, 3)]
@@ -204,14 +208,14 @@ def _border(stream: Stream, at: Table, rows: Rows, height: Any) -> Gather:
     return found
 
 
-def _same(found: Gather, at: Table, rows: Rows, height: Any, image: int) -> bool:
+def _same(found: Gather, at: Table, rows: Rows, height: Height, image: int) -> bool:
     """Whether that is the table where the image has ``image`` rows."""
     result, source = height.at(image), rows.height.at(image)
     expected = np.asarray(at(image))
     return len(expected) == result and np.array_equal(found.rows(np.arange(result), result, source), expected)
 
 
-RULES: dict[str, Any] = {
+RULES: dict[str, Rule] = {
     "relax.reshape": reshape,
     "relax.expand_dims": reshape,
     "relax.squeeze": reshape,

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ...errors import RunError
 from ..spec import TensorSpec
 from ..verify import Verification, verify
 from .words import StreamPlan
 
+if TYPE_CHECKING:
+    import onnx
 
-def plan_in(manifest: Mapping[str, Any]) -> StreamPlan | None:
+    from ...targets.plain import JsonView
+    from ..given import ArraysGiven
+
+
+def plan_in(manifest: JsonView) -> StreamPlan | None:
     """The plan of a library that streams; None of any other."""
     plain = (manifest.get("report") or {}).get("stream")
     return None if plain is None else StreamPlan.of(plain)
@@ -55,8 +62,8 @@ def heights_to_compare(plan: StreamPlan) -> int:
 
 
 def verify_stream(
-    model: Any, plan: StreamPlan, source: Any, inputs: Mapping[str, Any] | None, shape: Mapping[str, int] | None,
-    **options: Any,
+    model: Any, plan: StreamPlan, source: Path | onnx.ModelProto, inputs: Mapping[str, ArraysGiven] | None,
+    shape: Mapping[str, int] | None, **options: Any,
 ) -> Verification:  # fmt: skip
     """Compares whole images with ONNX Runtime: as ``inputs``, or of the height in ``shape``, or of a few steps."""
     rows = heights_to_compare(plan)

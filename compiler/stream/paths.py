@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,11 +21,15 @@ from .files import NpyFile, RawFile
 from .suffixes import SUFFIXES
 from .tiff import TiffTarget, tiff_source
 
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
+    from ..given import ArraysGiven
+
 _TIFF, _RAW = (".tif", ".tiff"), (".raw", ".bin")
 _CHUNK = 1 << 20  # bytes of a chunk of a zarr array that is made, about
 
 
-def is_path(given: Any) -> bool:
+def is_path(given: object) -> bool:
     """Whether a source or target is the path of one."""
     return isinstance(given, (str, os.PathLike))
 
@@ -39,7 +44,7 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
     return found.suffix.lower()
 
 
-def opened(path: str | os.PathLike[str], name: str, shape: Sequence[Any], axis: int, kind: Any) -> Any:
+def opened(path: str | os.PathLike[str], name: str, shape: Sequence[int], axis: int, kind: Any) -> ArraysGiven:
     """The array in a file, for the input ``name`` of that shape; plain rows are numbers of ``kind``."""
     suffix = suffix_of(path)
     if suffix == ".zarr":
@@ -53,9 +58,9 @@ def opened(path: str | os.PathLike[str], name: str, shape: Sequence[Any], axis: 
 
 
 def created(
-    path: str | os.PathLike[str], name: str, shape: Sequence[int], axis: int, kind: Any,
+    path: str | os.PathLike[str], name: str, shape: Sequence[int], axis: int, kind: str | np.dtype,
     most: tuple[int, int] | None = None, *, again: bool,
-) -> Any:  # fmt: skip
+) -> ArraysGiven:  # fmt: skip
     """A new file for the output ``name`` of that shape, of numbers of ``kind``; ``again``: the one that is there.
     ``most``: an axis, and how much of it is written at once."""
     suffix, place, kind = suffix_of(path), Path(path), np.dtype(kind)
@@ -71,7 +76,7 @@ def created(
     return TiffTarget(place, shape[axis], width, channels, kind, again=again)
 
 
-def _pixels(path: Any, what: str, shape: Sequence[Any], axis: int) -> tuple[int, int]:
+def _pixels(path: Any, what: str, shape: Sequence[SizeLike], axis: int) -> tuple[int, int]:
     """Columns and channels of the one image that ``shape`` is."""
     if len(shape) != 4 or axis != 2 or shape[0] != 1:
         shown = ", ".join("rows" if a == axis else str(n) for a, n in enumerate(shape))
@@ -82,7 +87,7 @@ def _pixels(path: Any, what: str, shape: Sequence[Any], axis: int) -> tuple[int,
     return int(shape[3]), int(shape[1])
 
 
-def _zarr() -> Any:
+def _zarr() -> ModuleType:
     try:
         import zarr
     except ImportError:
@@ -90,7 +95,7 @@ def _zarr() -> Any:
     return zarr
 
 
-def _zarr_source(path: Path) -> Any:
+def _zarr_source(path: Path) -> ArraysGiven:
     zarr = _zarr()
     try:
         found = zarr.open(str(path), mode="r")
@@ -106,7 +111,7 @@ def _zarr_source(path: Path) -> Any:
 
 def _zarr_target(
     path: Path, shape: tuple[int, ...], axis: int, kind: np.dtype, most: tuple[int, int] | None, again: bool
-) -> Any:
+) -> ArraysGiven:
     zarr = _zarr()
     if again:
         return zarr.open_array(str(path), mode="r+")

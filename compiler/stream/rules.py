@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import relax
@@ -20,7 +20,11 @@ from ...schedules.operators.regions.attributes import integer, ints
 from ...schedules.operators.regions.elementwise import is_elementwise
 from ...schedules.operators.registry import attributes
 from ...schedules.words.group import Node, Value
+from ...schedules.words.tvm_types import Attribute, Expr
 from .words import Gather, Height
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 
 class Global(Exception):
@@ -49,7 +53,7 @@ class Read:
     chosen: tuple[int, int, int, Height] | None = None
 
 
-Arguments = Mapping[Value, Any]
+Arguments = Mapping[Value, Expr]
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Planned:
 
     reads: Mapping[Value, Read]
     results: Sequence[Rows]
-    emit: Callable[[Arguments], Any]
+    emit: Callable[[Arguments], Expr]
     share: tuple[int, int, int, int] | None = None
 
 
@@ -72,7 +76,7 @@ class Stream:
     step: int = 1
     symbol: str = ""
     tables: dict[Value, Callable[[int], Any]] = field(default_factory=dict)
-    shapes: dict[Value, tuple[Any, ...]] = field(default_factory=dict)  # of values that keep axes apart that are joined
+    shapes: dict[Value, tuple[SizeLike, ...]] = field(default_factory=dict)  # of values whose joined axes stay apart
     least: int = 1  # rows of an image
     multiple: int = 1
 
@@ -84,7 +88,7 @@ class Stream:
         count = height.steps * self.step // height.period
         return axis, count, height, max(-height.rest[0], 0)
 
-    def shape(self, value: Value) -> tuple[Any, ...]:
+    def shape(self, value: Value) -> tuple[SizeLike, ...]:
         """The shape that a value has in a step; its rows are another number."""
         return self.shapes.get(value, value.shape)
 
@@ -102,12 +106,12 @@ class Stream:
 Rule = Callable[[Node, Stream], Planned]
 
 
-def written(node: Node, arguments: Arguments, attrs: Any = None) -> Any:
+def written(node: Node, arguments: Arguments, attrs: Attribute = None) -> Expr:
     """The node's call on other operands."""
     return Call(node.call.op, [_argument(o, arguments) for o in node.operands], attrs or node.call.attrs)
 
 
-def _argument(operand: Any, arguments: Arguments) -> Any:
+def _argument(operand: Value | tuple[Value, Value], arguments: Arguments) -> Expr:
     if isinstance(operand, Value):
         return arguments[operand]
     if isinstance(operand, tuple):
@@ -144,7 +148,7 @@ def pointwise(node: Node, stream: Stream) -> Planned:
     stream.take_over(value, node.results[0])
     rows, apart = stream.rows[value], [1] * (len(stream.shape(value)) - len(value.shape))
 
-    def emit(arguments: Arguments) -> Any:
+    def emit(arguments: Arguments) -> Expr:
         wide = {v: relax.op.reshape(arguments[v], [*v.shape, *apart]) if v.shape else arguments[v] for v in constants}
         return written(node, {**wide, value: arguments[value]})
 
@@ -170,7 +174,7 @@ def along(*axes_of: Callable[[Node], Sequence[int]]) -> Rule:
 
 def _attribute(name: str) -> Callable[[Node], Sequence[int]]:
     def axes(node: Node) -> Sequence[int]:
-        attrs: Any = attributes(node.call) if node.operator.startswith("halotile.") else node.call.attrs
+        attrs: Attribute = attributes(node.call) if node.operator.startswith("halotile.") else node.call.attrs
         found = attrs[name] if isinstance(attrs, dict) else getattr(attrs, name)
         if found is None:
             return range(len(node.inputs[0].shape))
@@ -233,6 +237,6 @@ RULES: dict[str, Rule] = {
 }
 
 
-def const(array: Any, dtype: str) -> Any:
+def const(array: object, dtype: str) -> Expr:
     """A constant of Relax."""
     return relax.const(np.asarray(array, dtype), dtype)

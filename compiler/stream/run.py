@@ -21,6 +21,7 @@ from .views import View
 from .words import Port, StreamPlan
 
 if TYPE_CHECKING:
+    from ..given import ArraysGiven
     from ..runtime.loader import LoadedModel
 
 Progress = Callable[[int, int], None]
@@ -29,8 +30,8 @@ Progress = Callable[[int, int], None]
 def stream_image(
     loaded: LoadedModel,
     plan: StreamPlan,
-    source: Any,
-    target: Any = None,
+    source: ArraysGiven,
+    target: ArraysGiven = None,
     *,
     threads: int | None = None,
     layout: str | None = None,
@@ -41,7 +42,7 @@ def stream_image(
     progress: Progress | None = None,
     journal: bool | str | os.PathLike[str] | None = None,
     journal_seconds: float = 10.0,
-) -> Any:
+) -> ArraysGiven:
     """Computes the outputs for ``source`` into ``target``, which is what is returned (:meth:`..model.Model.stream`)."""
     run = _Run(loaded, plan, threads, layout, scale, target_scale, carried(progress))
     run.source_type, run.target_type = source_type, target_type
@@ -51,7 +52,7 @@ def stream_image(
 class _Run:
     def __init__(
         self, loaded: LoadedModel, plan: StreamPlan, threads: int | None, layout: str | None, scale: float,
-        target_scale: float, progress: Any,
+        target_scale: float, progress: Callable[..., None] | None,
     ) -> None:  # fmt: skip
         self.loaded, self.plan, self.threads, self.layout = loaded, plan, threads, layout
         self.scale, self.target_scale, self.progress = scale, target_scale, progress
@@ -62,9 +63,15 @@ class _Run:
         self.written = {p.name: 0 for p in plan.outputs}
         self.source_type: str | None = None
         self.target_type: str | None = None
-        self.files: list[Any] = []
+        self.files: list[ArraysGiven] = []
 
-    def all(self, source: Any, target: Any, journal: Any, seconds: float) -> Any:
+    def all(
+        self,
+        source: ArraysGiven,
+        target: ArraysGiven,
+        journal: bool | str | os.PathLike[str] | None,
+        seconds: float,
+    ) -> ArraysGiven:
         names = [p.name for p in self.plan.inputs]
         given = dict(source) if isinstance(source, Mapping) else {names[0]: source}
         streamed = {name: given.pop(name) for name in names if name in given}
@@ -89,13 +96,13 @@ class _Run:
                 if hasattr(file, "close"):
                     file.close()
 
-    def _view(self, port: Port, array: Any, scale: float, layout: str | None) -> View:
+    def _view(self, port: Port, array: ArraysGiven, scale: float, layout: str | None) -> View:
         spec = self.specs[port.name]
         array = as_array(array)
         array = array if hasattr(array, "shape") and hasattr(array, "dtype") else np.asarray(array)
         return View(port.name, array, spec.shape, port.axis, np.dtype(spec.dtype), layout, scale)
 
-    def _source(self, port: Port, array: Any) -> View:
+    def _source(self, port: Port, array: ArraysGiven) -> View:
         if is_path(array):
             spec = self.specs[port.name]
             array = opened(array, port.name, spec.shape, port.axis, self.source_type or spec.dtype)
@@ -103,7 +110,13 @@ class _Run:
         view = self._view(port, array, self.scale, self.layout)
         return view if self.plan.columns is not None else view.banded(ReadBands)
 
-    def _target(self, port: Port, array: Any, shape: tuple[int, ...], journal: Any) -> View:
+    def _target(
+        self,
+        port: Port,
+        array: ArraysGiven,
+        shape: tuple[int, ...],
+        journal: bool | str | os.PathLike[str] | None,
+    ) -> View:
         """Where an output goes: an array, or a file, which is made in a layout of its own."""
         layout = self.layout
         if is_path(array):
@@ -118,8 +131,13 @@ class _Run:
     # ------------------------------------------------------------------ arrays
 
     def _read(
-        self, sources: Mapping[str, Any], target: Any, still: Mapping[str, Any], journal: Any, seconds: float
-    ) -> Any:
+        self,
+        sources: Mapping[str, ArraysGiven],
+        target: ArraysGiven,
+        still: Mapping[str, ArraysGiven],
+        journal: bool | str | os.PathLike[str] | None,
+        seconds: float,
+    ) -> ArraysGiven:
         views = {p.name: self._source(p, sources[p.name]) for p in self.plan.inputs}
         rows = self._height(views)
         read = {os.path.realpath(s) for s in sources.values() if is_path(s)}
@@ -203,7 +221,9 @@ class _Run:
                 )
         return rows
 
-    def _targets(self, target: Any, rows: int, journal: Any) -> tuple[dict[str, View], bool]:
+    def _targets(
+        self, target: ArraysGiven, rows: int, journal: bool | str | os.PathLike[str] | None
+    ) -> tuple[dict[str, View], bool]:
         """Where every output goes, and whether what is there may be a part of it."""
         ports, given = self.plan.outputs, self._named(target)
         found, kept = {}, target is not None
@@ -221,7 +241,7 @@ class _Run:
             found[port.name] = view
         return found, kept
 
-    def _named(self, target: Any) -> Mapping[str, Any]:
+    def _named(self, target: ArraysGiven) -> Mapping[str, ArraysGiven]:
         """Targets by the names of outputs."""
         names = [*self.written, *self.plan.still]
         if target is not None and not isinstance(target, Mapping):
@@ -234,8 +254,9 @@ class _Run:
         return target or {}
 
     def _journal(
-        self, journal: Any, seconds: float, target: Any, views: Mapping[str, View], targets: Mapping[str, View],
-        still: Mapping[str, Any],
+        self, journal: bool | str | os.PathLike[str] | None, seconds: float, target: ArraysGiven,
+        views: Mapping[str, View], targets: Mapping[str, View],
+        still: Mapping[str, ArraysGiven],
     ) -> Journal | None:  # fmt: skip
         if not journal:
             return None
@@ -259,7 +280,7 @@ class _Run:
         target.write(self.written[port.name], rows)
         self.written[port.name] += rows.shape[port.axis]
 
-    def _result(self, target: Any, targets: Mapping[str, View], still: Mapping[str, np.ndarray]) -> Any:
+    def _result(self, target: ArraysGiven, targets: Mapping[str, View], still: Mapping[str, np.ndarray]) -> ArraysGiven:
         given = self._named(target)
         for name, array in still.items():
             place = given.get(name)
@@ -275,7 +296,9 @@ class _Run:
 
     # ------------------------------------------------------------------ iterators
 
-    def _iterated(self, source: Iterable[Any], target: Any, still: Mapping[str, Any]) -> Any:
+    def _iterated(
+        self, source: Iterable[ArraysGiven], target: ArraysGiven, still: Mapping[str, ArraysGiven]
+    ) -> ArraysGiven:
         port = self.plan.inputs[0]
         stream = Stream(self.loaded, self.plan, still, self.threads)
         parts: dict[str, list[np.ndarray]] = {p.name: [] for p in self.plan.outputs}
@@ -313,7 +336,7 @@ class _Run:
                 self.written[port.name] += count
 
 
-def _is_iterator(source: Any) -> bool:
+def _is_iterator(source: Path | np.ndarray) -> bool:
     """Whether rows come one after the other: what has no shape, is no path, and can be iterated."""
     return not (hasattr(source, "shape") or is_path(source) or isinstance(source, (list, tuple))) and hasattr(
         source, "__iter__"
@@ -329,7 +352,7 @@ def _flush(targets: Mapping[str, View], *, bands_only: bool = False) -> None:
             flush()
 
 
-def _beside(journal: Any, target: Any) -> Path:
+def _beside(journal: Any, target: ArraysGiven) -> Path:
     """The journal's file: as it is called, or beside a target that is a file."""
     if not isinstance(journal, bool):
         return Path(journal)

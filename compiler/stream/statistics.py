@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -112,6 +111,6 @@ class Gathered:
         """For a journal."""
         return self.first.copy(), self.second.copy(), np.int64(self.rows)  # type: ignore[return-value]
 
-    def go_on(self, kept: tuple[Any, ...]) -> None:
+    def go_on(self, kept: tuple[np.ndarray, ...]) -> None:
         """Continues behind what was kept."""
         self.first[...], self.second[...], self.rows = kept[0], kept[1], int(kept[2])

@@ -10,12 +10,15 @@ import math
 import os
 import struct
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import OutputError, RunError
 from .files import PlainFile, room, try_open
+
+if TYPE_CHECKING:
+    from ..given import ArraysGiven
 
 _STRIP = 1 << 20  # bytes of a strip, about
 _JPEG = (6, 7, 33007, 34892)  # compressions whose tables lie beside the strips
@@ -23,7 +26,7 @@ _LONG, _LONG8, _SHORT = 4, 16, 3
 _CODES = {_LONG: "I", _LONG8: "Q", _SHORT: "H"}
 
 
-def tiff_source(path: Path) -> Any:
+def tiff_source(path: Path) -> ArraysGiven:
     """The first image of a file, at full size. Raises RunError without tifffile and rasterio."""
     try:
         import tifffile
@@ -40,7 +43,7 @@ def tiff_source(path: Path) -> Any:
     return PlainFile(path, source.shape, source.stored, source.offset)
 
 
-def _by_rasterio(path: Path) -> Any:
+def _by_rasterio(path: Path) -> ArraysGiven:
     try:
         import rasterio
     except ImportError:

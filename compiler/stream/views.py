@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import RunError
 from .bands import chunk_rows
 from .columns import Window
+
+if TYPE_CHECKING:
+    from ..given import ArraysGiven
 
 LAYOUTS = ("NCHW", "NHWC", "CHW", "HWC", "HW")
 
@@ -22,7 +25,14 @@ class View:
     """
 
     def __init__(
-        self, name: str, array: Any, shape: Sequence[Any], axis: int, dtype: np.dtype, layout: str | None, scale: float
+        self,
+        name: str,
+        array: ArraysGiven,
+        shape: Sequence[int],
+        axis: int,
+        dtype: np.dtype,
+        layout: str | None,
+        scale: float,
     ) -> None:
         self.name, self.array, self.shape, self.axis = name, array, tuple(shape), axis
         self.dtype, self.scale = dtype, scale

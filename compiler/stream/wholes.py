@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
 
 from ...schedules.operators.registry import attributes
 from ...schedules.words.group import Node, Value
+from ...schedules.words.tvm_types import Expr
 from .rules import Global, Planned, Read, Rows, Stream, axes_of, const
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 _KINDS = {
     "relax.mean": "mean",
@@ -35,7 +39,7 @@ class Whole:
     level: int
     epsilon: float
     rows: Rows
-    shape: tuple[Any, ...]
+    shape: tuple[SizeLike, ...]
     result: tuple[int, ...]
 
     @property
@@ -52,7 +56,7 @@ class Whole:
         """As other nodes are planned."""
         return Planned({self.value: self.read}, [self.rows] if self.applied else [], lambda arguments: None)
 
-    def part_of_step(self, read: Any, exists: Any, share: Any, emit: Callable[[Any], Any]) -> list[Any]:
+    def part_of_step(self, read: Expr, exists: Expr, share: Expr, emit: Callable[[Expr], Expr]) -> list[Expr]:
         """What a step gives: sums along its rows, or the mean and the squares around it. ``share`` is 1 / its rows."""
         op, axis = relax.op, [self.rows.axis]
         if not self.applied:
@@ -62,7 +66,7 @@ class Whole:
         away = emit(op.where(exists, emit(op.subtract(read, mean)), const(0.0, self.value.dtype)))
         return [mean, emit(op.sum(emit(op.multiply(away, away)), axis, keepdims=True))]
 
-    def apply(self, read: Any, numbers: list[Any], emit: Callable[[Any], Any]) -> Any:
+    def apply(self, read: Expr, numbers: list[Expr], emit: Callable[[Expr], Expr]) -> Expr:
         """The rows less the mean, which is given in two parts, and by the deviation."""
         op = relax.op
         found = emit(op.subtract(emit(op.subtract(read, numbers[0])), numbers[1]))

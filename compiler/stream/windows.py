@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -20,7 +19,8 @@ from tvm import relax
 from ...schedules.operators.regions.attributes import ints
 from ...schedules.operators.registry import attributes, call
 from ...schedules.words.group import Node, Value
-from .rules import Arguments, Global, Planned, Read, Rows, Stream, carried, written
+from ...schedules.words.tvm_types import Expr
+from .rules import Arguments, Global, Planned, Read, Rows, Rule, Stream, carried, written
 from .words import Gather
 
 
@@ -41,7 +41,7 @@ def conv(node: Node, stream: Stream) -> Planned:
     padding[a] = padding[a + rank] = 0
     function = getattr(relax.op.nn, f"conv{rank}d")
 
-    def emit(arguments: Arguments) -> Any:
+    def emit(arguments: Arguments) -> Expr:
         return function(
             arguments[data], arguments[weight], strides=ints(attrs.strides), padding=padding,
             dilation=ints(attrs.dilation), groups=int(attrs.groups), data_layout=str(attrs.data_layout),
@@ -68,7 +68,7 @@ def pool(node: Node, stream: Stream) -> Planned:
     padding[a] = padding[a + rank] = 0
     function = getattr(relax.op.nn, node.operator.rsplit(".", 1)[-1])
 
-    def emit(arguments: Arguments) -> Any:
+    def emit(arguments: Arguments) -> Expr:
         return function(
             arguments[data], pool_size=ints(attrs.pool_size), strides=ints(attrs.strides),
             dilation=ints(attrs.dilation), padding=padding, ceil_mode=False,
@@ -101,7 +101,7 @@ def conv_transpose(node: Node, stream: Stream) -> Planned:
     starts = [int(b) for b in attrs["begin"]]
     starts[a] = -delay - s * first + begin
 
-    def emit(arguments: Arguments) -> Any:
+    def emit(arguments: Arguments) -> Expr:
         return call(
             "halotile.conv_transpose", arguments[data], arguments[weight], strides=list(attrs["strides"]),
             dilations=list(attrs["dilations"]), begin=starts, groups=int(attrs["groups"]), output=out,
@@ -153,7 +153,7 @@ def resize(node: Node, stream: Stream) -> Planned:
     skip = int(scale * back) - delay
     out = [int(scale * length), *node.results[0].shape[3:]]
 
-    def emit(arguments: Arguments) -> Any:
+    def emit(arguments: Arguments) -> Expr:
         whole = relax.op.image.resize2d(
             arguments[data], relax.ShapeExpr(out), layout="NCHW", method=str(attrs.method),
             coordinate_transformation_mode=mode, rounding_method=str(attrs.rounding_method),
@@ -193,7 +193,7 @@ def _lowest(dtype: str) -> float:
     return -np.inf if "float" in dtype else float(np.iinfo(dtype).min)
 
 
-RULES: dict[str, Any] = {
+RULES: dict[str, Rule] = {
     **{f"relax.nn.conv{n}d": conv for n in (1, 2, 3)},
     **{f"relax.nn.{kind}_pool{n}d": pool for kind in ("max", "avg") for n in (1, 2, 3)},
     "halotile.conv_transpose": conv_transpose,

@@ -10,15 +10,17 @@ inputs of every step that say which rows exist, or where to find the row that is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .columns import Columns, columns_of
 from .heights import UNKNOWN, Height
 from .statistics import Statistic
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json, JsonView
 
 __all__ = ["UNKNOWN", "Feed", "Gather", "Height", "Port", "State", "StreamPlan"]
 
@@ -146,7 +148,7 @@ class StreamPlan:
             return f"the image has {rows} rows, and the network needs a multiple of {self.multiple}"
         return ""
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Json:
         """As plain data, for the manifest."""
         data = asdict(self)
         for state in data["states"]:
@@ -154,7 +156,7 @@ class StreamPlan:
         return data
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> StreamPlan:
+    def of(data: JsonView) -> StreamPlan:
         """From plain data."""
         return StreamPlan(
             data["symbol"], data["rows"], data["least"], data["multiple"],
@@ -165,20 +167,20 @@ class StreamPlan:
         )  # fmt: skip
 
 
-def _height(data: Mapping[str, Any]) -> Height:
+def _height(data: JsonView) -> Height:
     return Height(data["period"], data["steps"], tuple(data["rest"]))
 
 
-def _port(data: Mapping[str, Any]) -> Port:
+def _port(data: JsonView) -> Port:
     return Port(data["name"], data["axis"], data["count"], data["delay"], _height(data["height"]), data["text"])
 
 
-def _statistic(data: Mapping[str, Any]) -> Statistic:
-    told: dict[str, Any] = {k: tuple(v) if isinstance(v, list | tuple) else v for k, v in data.items()}
+def _statistic(data: JsonView) -> Statistic:
+    told: Json = {k: tuple(v) if isinstance(v, list | tuple) else v for k, v in data.items()}
     return Statistic(**{**told, "height": _height(data["height"])})
 
 
-def _feed(data: Mapping[str, Any]) -> Feed:
+def _feed(data: JsonView) -> Feed:
     gather, source = data["gather"], data["source"]
     return Feed(
         data["name"], data["kind"], data["count"], data["back"], data["length"], _height(data["height"]),

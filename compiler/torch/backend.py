@@ -31,8 +31,8 @@ MOST = 8  # libraries that a graph keeps, for the shapes that it was called with
 
 
 def halotile(
-    graph: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    graph: torch.fx.GraphModule, example_inputs: Sequence[object], *, mode: str | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Graph:  # fmt: skip
     """What runs in place of ``graph``. ``options``: those of :func:`halotile.compile`, such as ``threads``; ``mode``
     has no meaning here.
@@ -43,7 +43,7 @@ def halotile(
     return Graph(graph, static, _checked(options or {}))
 
 
-def _is_static(example: Any) -> bool:
+def _is_static(example: object) -> bool:
     """Whether PyTorch hands over a parameter or buffer of a module, the same one with every call."""
     return isinstance(example, torch.nn.Parameter) or getattr(example, "_dynamo_static_input_type", None) is not None
 
@@ -58,7 +58,7 @@ class Ready:
     outputs: tuple[str, ...]
     layout: Layout
 
-    def __call__(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    def __call__(self, arguments: Sequence[object]) -> tuple[object, ...]:
         found = self.model({name: array_of(arguments[i]) for name, i in self.inputs})
         tensors = iter([tensor_of(found[name]) for name in self.outputs])
         return tuple(
@@ -79,7 +79,7 @@ class Graph:
         self._lock = threading.Lock()
         self._told: set[str] = set()
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> object:
         if self.handed_back is not None:
             return self.graph(*arguments)
         if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments):
@@ -91,7 +91,7 @@ class Graph:
     def __len__(self) -> int:
         return len(self._ready)
 
-    def _for_call(self, arguments: Sequence[Any]) -> Ready | None:
+    def _for_call(self, arguments: Sequence[object]) -> Ready | None:
         """The library for a call; None where the graph stays PyTorch's."""
         key = self._key(arguments)
         ready = self._ready.get(key)
@@ -120,7 +120,7 @@ class Graph:
         ]
         return tuple(given), tuple(held)
 
-    def _built(self, arguments: Sequence[Any]) -> Ready:
+    def _built(self, arguments: Sequence[object]) -> Ready:
         """Exports and compiles the graph; :class:`HandedBack` or one of our errors says why not."""
         elsewhere = {str(a.device) for a in arguments if isinstance(a, torch.Tensor)} - {"cpu"}
         if elsewhere:
@@ -145,7 +145,7 @@ class Graph:
             layout,
         )
 
-    def _forget_older(self, held: Any) -> None:
+    def _forget_older(self, held: object) -> None:
         """Libraries of weights as they were before are of no more use."""
         for key in [k for k in self._ready if k[1] != held]:
             del self._ready[key]
@@ -171,7 +171,7 @@ def _name(graph: torch.fx.GraphModule) -> str:
     return f"{len(names)} operator{'' if len(names) == 1 else 's'} ({shown})"
 
 
-def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(options: Mapping[str, object]) -> dict[str, Any]:
     """The options of ``torch.compile(options=...)``, which are arguments of :func:`halotile.compile`."""
     unknown = [name for name in options if name not in OPTIONS]
     if unknown:

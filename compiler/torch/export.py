@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ class Layout:
 
     ``shared``: the first result that lies in memory of an input, None where all have memory of their own."""
 
-    results: tuple[Any, ...]
+    results: tuple[object, ...]
     shared: int | None
 
 
@@ -58,7 +58,7 @@ class Fixed(torch.nn.Module):
         return tuple(r for r in self._graph(*arguments) if isinstance(r, torch.Tensor))
 
 
-def layout_of(graph: torch.fx.GraphModule, arguments: Sequence[Any]) -> Layout:
+def layout_of(graph: torch.fx.GraphModule, arguments: Sequence[object]) -> Layout:
     """Shapes and strides of the results, and whether they share memory, without computing anything."""
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         fakes = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in arguments]
@@ -93,7 +93,7 @@ def export(graph: torch.fx.GraphModule, arguments: Sequence[Any], data: Sequence
 
 
 @contextlib.contextmanager
-def _quiet() -> Any:
+def _quiet() -> Iterator[None]:
     """What exporters print, warn of and log about operators is for their authors."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
     levels = [log.level for log in loggers]

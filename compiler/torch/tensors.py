@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import torch
 
 #: Types that NumPy has not: the integers that their bits are taken for on the way, and what they are in NumPy.
-_NARROW: dict[torch.dtype, tuple[torch.dtype, Any]] = {
+_NARROW: dict[torch.dtype, tuple[torch.dtype, type]] = {
     torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
     torch.float8_e4m3fn: (torch.int8, ml_dtypes.float8_e4m3fn),
     torch.float8_e4m3fnuz: (torch.int8, ml_dtypes.float8_e4m3fnuz),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -21,6 +20,7 @@ from ...schedules.instructions.int8_dot import data_dtype
 from ...schedules.operators.registry import call
 from ...schedules.words.group import Value
 from ...schedules.words.sizes import dim_of, usual
+from ...schedules.words.tvm_types import Attribute
 from ...targets.target import Target
 from ..simplify.anchors import CONVOLUTIONS, weight_index
 from ..simplify.graph import Node
@@ -132,7 +132,7 @@ def _built(
 
     def build(b: Builder) -> Node:
         x, zero = turned(b, data, wanted)
-        own: dict[str, Any] = dict(strides=strides, dilations=dilations, begin=pads[:rank])
+        own: dict[str, Attribute] = dict(strides=strides, dilations=dilations, begin=pads[:rank])
         output = list(node.shape or ())[2:]
         own |= dict(output=output) if all(isinstance(d, int) for d in output) else dict(end=pads[rank:])
         value = b.call(partial(call, "halotile.dot_conv"), x, b.const(numbers), groups=groups, fill=zero, **own)

@@ -16,7 +16,7 @@ to be one of these.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from ..simplify.patterns import split_constant
 from ..simplify.requantised import SATURATED
 from ..sweep import Build
 from .operands import BYTES, alike
+
+if TYPE_CHECKING:
+    from ...schedules.words.tvm_types import Attribute
 
 LARGE = 2.0**60  # numbers, divisors and quotients stay below, divisors above its reciprocal
 ROUNDING = 1.001  # of bounds, for what float32 rounds up
@@ -90,7 +93,7 @@ def rounded(target: Target, exact: bool, node: Node) -> Build | None:
     return lambda b: b.call(partial(call, ROUNDED), value.inputs[0], **own)
 
 
-def _saturated(node: Node) -> tuple[Node, Any, Any] | None:
+def _saturated(node: Node) -> tuple[Node, Attribute, Attribute] | None:
     """What ``node`` makes an integer of, and its limits. (NaN are known to be none, in which the two forms differ.)"""
     if node.op == SATURATED:
         return node.inputs[0], node.attr("low"), node.attr("high")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...schedules.operators.expression_lengths import LONGEST, Lengths
 from ...schedules.operators.kind import Facts
 from ...schedules.words.group import Group, Node, Value
 from ...schedules.words.policy import ANY, Policy
 from .graph import Graph
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(eq=False)
@@ -78,7 +81,7 @@ class Drafts:
     def depends(self, values: list[Value], draft: Draft) -> bool:
         """True if one of ``values`` is computed from a value of ``draft`` by way of other groups or views."""
         start = self.order[draft.nodes[0]]
-        seen: set[Any] = set()
+        seen: set[int] = set()
         stack = list(values)
         while stack:
             node = self.produced_by.get(stack.pop())

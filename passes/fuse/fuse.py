@@ -18,7 +18,7 @@ written into one another again and again (schedules/operators/expression_lengths
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...schedules.general.channel_shuffle import channel_tables
 from ...schedules.matmul import is_product
@@ -33,6 +33,9 @@ from .images import merge_images
 from .moves import TOO_LONG, merge_moves
 from .prologue import prologue_of, prologue_problem
 from .shuffles import merge_shuffles
+
+if TYPE_CHECKING:
+    pass
 
 MOST_NODES = 64  # of a group: its kernel is one expression, which is walked by recursion and grows with every node
 

@@ -7,7 +7,7 @@ makes it vanish.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
 from tvm import relax
@@ -17,7 +17,10 @@ from ...errors import UnsupportedError
 from ...schedules.words.group import Node, Value
 from ...schedules.words.provenance import names_of
 from ...schedules.words.sizes import dim_of
-from ...schedules.words.tvm_types import Expr
+from ...schedules.words.tvm_types import Attribute, Binding, Expr, Type
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,9 @@ def build_graph(module: tvm.IRModule) -> Graph:
 class _Builder:
     def __init__(self, function: relax.Function) -> None:
         self.function = function
-        self.values: dict[Any, Any] = {}
+        self.values: dict[Expr, Attribute] = {}
         self.nodes: list[Node] = []
-        self.constants: dict[Any, Value] = {}
+        self.constants: dict[object, Value] = {}
 
     def build(self) -> Graph:
         inputs = []
@@ -55,13 +58,13 @@ class _Builder:
         outputs = result if isinstance(result, tuple) else (result,)
         return Graph(tuple(inputs), tuple(outputs), tuple(self.nodes))
 
-    def _binding(self, binding: Any) -> Any:
+    def _binding(self, binding: Binding) -> Value | tuple[Value, ...]:
         expr = binding.value
         if isinstance(expr, Call) and isinstance(expr.op, tvm.ir.Op):
             return self._call(binding.var, expr, names_of(binding.span))
         return self._operand(expr)
 
-    def _call(self, var: Expr, call: Call, sources: tuple[str, ...]) -> Any:
+    def _call(self, var: Expr, call: Call, sources: tuple[str, ...]) -> Value | tuple[Value, ...]:
         name = var.name
         operands = tuple(self._operand(a) for a in call.args)
         ty = var.ty
@@ -72,7 +75,7 @@ class _Builder:
         self.nodes.append(Node(name, call.op.name, call, operands, results, sources))
         return results if len(results) > 1 or hasattr(ty, "fields") else results[0]
 
-    def _operand(self, expr: Expr) -> Any:
+    def _operand(self, expr: Expr) -> Attribute:
         if isinstance(expr, relax.TupleGetItem):
             return self._operand(expr.tuple_value)[expr.index]
         if isinstance(expr, relax.Tuple):
@@ -93,7 +96,7 @@ class _Builder:
         return value
 
 
-def _type(ty: Any, name: str) -> tuple[tuple[Any, ...], str]:
+def _type(ty: Type, name: str) -> tuple[tuple[SizeLike, ...], str]:
     if not isinstance(ty, relax.TensorType) or ty.shape is None:
         raise UnsupportedError(f"value '{name}' has no static tensor type; fix the open dimensions with --shape")
     return tuple(map(dim_of, ty.shape)), str(ty.dtype.dtype)

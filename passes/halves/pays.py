@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...schedules.conv.facts import OPERATORS, ConvFacts
 from ...schedules.conv.winograd.choose import choose_plan
@@ -17,6 +17,9 @@ from ...schedules.words.group import Value
 from ...schedules.words.policy import Policy
 from ...targets.target import Target
 from ..simplify.graph import Node
+
+if TYPE_CHECKING:
+    from ...schedules.words.tvm_types import Attribute
 
 HALF, WIDE = "float16", "float32"
 
@@ -58,5 +61,5 @@ def facts_of(node: Node, dtype: str) -> ConvFacts:
     data, weight = (Value(i.name, tuple(i.shape or ()), dtype) for i in node.inputs)
     weight = Value(weight.name, weight.shape, weight.dtype, node.inputs[1].array)
     output = Value(node.name, tuple(node.shape or ()), dtype)
-    call: Any = SimpleNamespace(attrs=node.attrs)
+    call: Attribute = SimpleNamespace(attrs=node.attrs)
     return ConvFacts.of(Plain(node.name, node.op, call, (data, weight), (output,)))

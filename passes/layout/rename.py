@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...schedules.words.group import Group, Node, Value
+
+if TYPE_CHECKING:
+    from ...schedules.words.tvm_types import Attribute, Expr
 
 
 def result_renamed(group: Group, old: Value, new: Value) -> Group:
@@ -49,7 +52,7 @@ def reading(group: Group, old: Value, new: Value) -> Group:
     return replace(group, nodes=tuple(nodes), inputs=inputs, anchor=anchor)
 
 
-def _operand(operand: Any, old: Value, new: Value) -> Any:
+def _operand(operand: Expr | Value | tuple[Value, Value], old: Value, new: Value) -> Attribute:
     if isinstance(operand, tuple):
         return tuple(_operand(o, old, new) for o in operand)
     return new if operand is old else operand

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import sym
 from tvm.ir.prim import expr as prim
@@ -24,6 +23,7 @@ from ...schedules.emit.inline import narrow
 from ...schedules.operators.kind import Facts
 from ...schedules.words.group import Group, Node, Value, dtype_bytes
 from ...schedules.words.layout import Layout
+from ...schedules.words.tvm_types import Attrs
 
 ROWS = 2  # the axis of images that streams
 
@@ -107,7 +107,7 @@ def _join(group: Group, layouts: dict[Value, Layout], rows: bool) -> _Join | Non
     if len(group.nodes) != 1 or group.nodes[0].operator not in ("relax.concat", "relax.split", "relax.strided_slice"):
         return None
     node = group.nodes[0]
-    attrs: Any = node.call.attrs
+    attrs: Attrs = node.call.attrs
     axis: int | None
     if node.operator == "relax.concat":
         operand = node.operands[0]
@@ -202,14 +202,14 @@ def _equal_margins(
     return margins
 
 
-def _rows(value: Value, margins: Sequence[tuple[int, int]]) -> Any:
+def _rows(value: Value, margins: Sequence[tuple[int, int]]) -> int:
     """Rows of a plane of ``value``."""
     return value.shape[ROWS] + sum(margins[ROWS])
 
 
 def _rows_held(
     joins: Sequence[_Join], margins: dict[Value, tuple[tuple[int, int], ...]]
-) -> dict[Value, Any]:
+) -> dict[Value, int]:
     """The rows that planes have in memory, of all that a join of rows brings together: those of the largest."""
     held = {v: _rows(v, margins[v]) for j in joins if j.apart for v in j.members}
     changed = True
@@ -224,7 +224,7 @@ def _rows_held(
 
 
 def _has_room(
-    join: _Join, margins: dict[Value, tuple[tuple[int, int], ...]], held: dict[Value, Any], close: set[Value]
+    join: _Join, margins: dict[Value, tuple[tuple[int, int], ...]], held: dict[Value, int], close: set[Value]
 ) -> bool:
     """True if nothing that lies close would have room between its planes."""
     if join.whole not in held:

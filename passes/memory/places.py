@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...schedules.words.group import Value
 
@@ -38,6 +37,6 @@ class Places:
         return {self.root(base) for base, _ in self.slices.values()}
 
 
-def places_of(given: Places | Mapping[Value, Value] | Any) -> Places:
+def places_of(given: Places | Mapping[Value, Value] | Places) -> Places:
     """``given`` as Places; a plain mapping is one of views."""
     return given if isinstance(given, Places) else Places(dict(given))

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...schedules.words.alignment import ALIGNMENT, aligned
-from ...schedules.words.dims import is_dim, is_open, maximum
+from ...schedules.words.dims import Dim, is_dim, is_open, maximum
 from ...schedules.words.group import Kernel, Scratch, Scratchpad, Value, dtype_bytes
 from ...schedules.words.layout import Layout
 from ...schedules.words.sizes import usual, value_of
 from .open_offsets import Slot, below, best_below, in_order, offsets_of
 from .placement import Life, place
 from .places import Places, places_of
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,8 @@ class MemoryPlan:
     planned_bytes: int
     buffers: tuple[Buffer, ...]
     inplace: tuple[tuple[Value, Value], ...]
-    sizes: tuple[Any, ...] = ()
-    counts: tuple[Any, ...] = ()
+    sizes: tuple[SizeLike, ...] = ()
+    counts: tuple[Dim, ...] = ()
     below: tuple[tuple[int, ...], ...] = ()
 
     def bytes_at(self, symbols: Mapping[str, int]) -> int:
@@ -73,7 +76,7 @@ def plan_memory(
     """
     places = places_of(places)
     root = places.root
-    sizes: dict[Value | Scratch, Any] = {}
+    sizes: dict[Value | Scratch, SizeLike] = {}
     first: dict[Value | Scratch, int] = {}
     last: dict[Value | Scratch, int] = {}
     pads: list[Scratchpad] = []
@@ -109,7 +112,7 @@ def plan_memory(
         others = [[life._replace(bytes=_at(sizes[v], at)) for v, life in zip(leaders, lives)] for at in also]
         under = best_below(lives, starts, others) if others else below(lives, starts)
         starts = offsets_of(under, lives)[0] if others else starts
-    offsets: dict[Value | Scratch, Any] = dict(zip(leaders, map(Slot, range(len(leaders))) if open_ else starts))
+    offsets: dict[Value | Scratch, SizeLike] = dict(zip(leaders, map(Slot, range(len(leaders))) if open_ else starts))
     names = [v.name if isinstance(v, Value) else "scratch" for v in leaders]
     buffers = [Buffer(name, *life, start) for name, life, start in zip(names, lives, starts)]
     for value in sizes:
@@ -126,7 +129,7 @@ def plan_memory(
     return MemoryPlan(offsets, total, tuple(buffers), tuple(pairs), own, counts, under)
 
 
-def _at(size: Any, symbols: Mapping[str, int]) -> int:
+def _at(size: SizeLike, symbols: Mapping[str, int]) -> int:
     """Bytes of a buffer where the symbols have these values, in whole lines."""
     return max(1, -(-(value_of(size, symbols) if is_dim(size) else size) // ALIGNMENT)) * ALIGNMENT
 
@@ -135,13 +138,13 @@ def _values(kernels: Sequence[Kernel]) -> dict[Value, None]:
     return dict.fromkeys(o for k in kernels for o in k.operands if isinstance(o, Value))
 
 
-def _bytes(value: Value, layouts: Mapping[Value, Layout]) -> Any:
+def _bytes(value: Value, layouts: Mapping[Value, Layout]) -> SizeLike:
     layout = layouts.get(value)
     held = layout.held(value.dtype) if layout is not None else value.dtype
     return maximum(1, _elements(value, layouts) * dtype_bytes(held))
 
 
-def _elements(value: Value, layouts: Mapping[Value, Layout]) -> Any:
+def _elements(value: Value, layouts: Mapping[Value, Layout]) -> SizeLike:
     layout = layouts.get(value)
     return layout.elements if layout is not None else value.elements
 
@@ -149,7 +152,7 @@ def _elements(value: Value, layouts: Mapping[Value, Layout]) -> Any:
 def _merge_inplace(
     kernels: Sequence[Kernel],
     places: Places,
-    sizes: dict[Value | Scratch, Any],
+    sizes: dict[Value | Scratch, SizeLike],
     first: dict[Value | Scratch, int],
     last: dict[Value | Scratch, int],
 ) -> tuple[dict[Value | Scratch, Value], list[tuple[Value, Value]]]:

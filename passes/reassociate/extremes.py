@@ -11,11 +11,11 @@ extreme is the same in any order, and positions along the axis are what they wer
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tvm import relax
 
 from ...schedules.operators.registry import call as own
+from ...schedules.words.tvm_types import Expr
 from ..simplify.graph import Node
 from ..simplify.identity import permutation
 from ..simplify.patterns import ints
@@ -23,7 +23,7 @@ from ..simplify.rule import Builder
 
 op = relax.op
 
-_EXTREMES: dict[str, Callable[..., Any]] = {"relax.max": op.max, "relax.min": op.min}
+_EXTREMES: dict[str, Callable[..., Expr]] = {"relax.max": op.max, "relax.min": op.min}
 _ALL = (*_EXTREMES, "halotile.argmax", "halotile.argmin")
 
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from ...schedules.operators.registry import call
+from ...schedules.words.tvm_types import Attribute, Expr
 from ..simplify.anchors import CONVOLUTIONS, TRANSPOSED
 from ..simplify.graph import CONST, Node
 from ..simplify.identity import RESHAPES
@@ -36,7 +36,7 @@ _THROUGH = ELEMENTWISE | {f"relax.nn.{n}_pool2d" for n in ("max", "avg")}
 _THROUGH |= {"relax.concat", "relax.strided_slice", "relax.split", "halotile.resample", "halotile.upsample"}
 
 
-def moment(x: Any, about: Any, **attributes: Any) -> Any:
+def moment(x: Expr, about: Expr, **attributes: Attribute) -> Expr:
     """A call of ``halotile.moment``: each channel's mean of ``x`` less ``about``, or of its square."""
     return call("halotile.moment", x, about, **attributes)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from tvm import relax
 
+from ...schedules.words.tvm_types import Expr
 from .graph import CONST, Graph, Node
 from .patterns import is_float, near, other, scalar, split_constant
 from .rule import STRICT, Declined, Rewrite, Rule
@@ -103,7 +103,7 @@ class RecogniseGelu(Rule):
         return None
 
 
-def _unary(function: Callable[..., Any], x: Node) -> Rewrite:
+def _unary(function: Callable[..., Expr], x: Node) -> Rewrite:
     return Rewrite(lambda b: b.call(function, x))
 
 

@@ -8,7 +8,6 @@ dims take several lengths, 1 and 0 among them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -17,6 +16,7 @@ from tvm.tirx import Var
 from ...errors import InternalError
 from ...schedules.words.group import CONTROL
 from ...schedules.words.sizes import SYMBOLS, symbol_atoms
+from ...schedules.words.tvm_types import Binding, Expr
 from .anchors import ANCHORS
 from .convert import constant, expression, read, with_sizes
 from .graph import CONST, INPUT, ITEM, OPAQUE, Node
@@ -65,7 +65,7 @@ class TranslationCheck:
                     self._compare(rule, old, before, after, exact)
         self.checked += 1
 
-    def _compare(self, rule: Rule, old: Node, before: Any, after: Any, exact: bool) -> None:
+    def _compare(self, rule: Rule, old: Node, before: np.ndarray, after: np.ndarray, exact: bool) -> None:
         if not isinstance(before, np.ndarray) or not isinstance(after, np.ndarray):
             return
         if self._mode == "finite" and before.dtype.kind not in "biu" and not np.all(np.isfinite(before)):
@@ -128,8 +128,8 @@ def _cut(roots: Iterable[Node], touched: Collection[Node]) -> list[Node]:
 def _function(outputs: list[Node], cut: list[Node]) -> tuple[relax.Function, list[Var]]:
     """A function of the cut's values that returns ``outputs``, and the symbols that its shapes use."""
     parameters = [relax.Var(f"p{k}", n.ty) for k, n in enumerate(cut)]
-    exprs: dict[Node, Any] = dict(zip(cut, parameters))
-    bindings: list[Any] = []
+    exprs: dict[Node, Expr] = dict(zip(cut, parameters))
+    bindings: list[Binding] = []
     stack = list(outputs)
     while stack:
         node = stack[-1]

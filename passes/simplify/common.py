@@ -9,12 +9,11 @@ and every bit are. All operators are pure, so this is exact.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import tvm_ffi
 
-from ...schedules.words.tvm_types import Expr
+from ...schedules.words.tvm_types import Attribute, Expr
 from .graph import CONST, INPUT, OPAQUE, Graph, Node, plain
 from .provenance import joined
 
@@ -36,7 +35,7 @@ COMMUTATIVE = frozenset(
 def share_common(graph: Graph) -> Counter[str]:
     """Merges equal nodes of ``graph`` in place; how many of each kind."""
     counts: Counter[str] = Counter()
-    seen: dict[Any, list[Node]] = {}
+    seen: dict[tuple[Attribute, ...], list[Node]] = {}
     numbers: dict[Node, int] = {}
     for node in graph.order():
         numbers[node] = len(numbers)
@@ -55,14 +54,14 @@ def share_common(graph: Graph) -> Counter[str]:
     return counts
 
 
-def _constant_key(node: Node) -> Any:
+def _constant_key(node: Node) -> tuple[str, str, tuple[int, ...], bytes]:
     array = node.array
     flat = array.reshape(-1)
     probe = flat[:: max(1, flat.size // 16)][:16]
     return ("const", str(array.dtype), array.shape, probe.tobytes())
 
 
-def _call_key(node: Node, numbers: dict[Node, int]) -> Any:
+def _call_key(node: Node, numbers: dict[Node, int]) -> tuple[Attribute, ...]:
     inputs = [numbers[i] for i in node.inputs]
     if node.op in COMMUTATIVE:
         inputs.sort()
@@ -71,7 +70,7 @@ def _call_key(node: Node, numbers: dict[Node, int]) -> Any:
     return (node.op, tuple(inputs), len(node.operands), literals, attrs)
 
 
-def _literal_key(literal: Expr) -> Any:
+def _literal_key(literal: Expr) -> bytes | int:
     """Equal for equal literals; slices of one tensor by the thousand differ in nothing else."""
     value = plain(literal)
     return np.float64(value).tobytes() if isinstance(value, float) else tvm_ffi.structural_hash(literal)

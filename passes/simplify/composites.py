@@ -13,14 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ...schedules.words.tvm_types import Attribute
 from .anchors import CONVOLUTIONS, TRANSPOSED
 from .broadcasts import BROADCASTING
 from .graph import CONST, INPUT, ITEM, Graph, Node
 from .identity import RESHAPES, permutation
 from .patterns import UNARY, scalar, split_constant
 from .space import space_to_depth
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 #: Steps between the scores of an attention and their softmax.
 _LONGEST = 8
@@ -32,7 +36,7 @@ class Composite:
 
     operator: str
     members: tuple[Node, ...]
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Attribute] = field(default_factory=dict)
 
     @property
     def result(self) -> Node:
@@ -44,7 +48,7 @@ class Composite:
         return list(dict.fromkeys(i for m in self.members for i in m.inputs if i not in self.members))
 
 
-Found = tuple[str, list[Node], dict[str, Any]]
+Found = tuple[str, list[Node], dict[str, Attribute]]
 Recogniser = Callable[[Node, Graph], "Found | None"]
 
 
@@ -85,7 +89,7 @@ def _anchor(node: Node, graph: Graph) -> Found | None:
     """anchor(x, W) [* scale] [+ bias], where a matrix product may read transposed operands."""
     members: list[Node] = [node]
     current = node
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, Attribute] = {}
     if current.op == "relax.add":
         pair = split_constant(current)
         if pair is None or not _own(pair[0]) or not graph.same_type(pair[0], node):
@@ -272,6 +276,6 @@ def _length(node: Node, graph: Graph) -> Found | None:
     return "halotile.reduce_l2", [square, total, node], {"axis": total.attr("axis")}
 
 
-def _shuffles_nhwc(x: Node, shape: tuple[Any, ...], node: Node, graph: Graph) -> bool:
+def _shuffles_nhwc(x: Node, shape: tuple[SizeLike, ...], node: Node, graph: Graph) -> bool:
     n, h, r, w, q, c = shape
     return r == q and isinstance(r, int) and graph.same_shape(node.shape, (n, h, w, c * r * r))

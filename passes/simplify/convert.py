@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from tvm import relax
@@ -13,7 +12,7 @@ from ...schedules.operators.registry import attributes
 from ...schedules.words.group import CONTROL
 from ...schedules.words.provenance import names_of, span_of
 from ...schedules.words.sizes import dim_of, value_of
-from ...schedules.words.tvm_types import Expr
+from ...schedules.words.tvm_types import Binding, Expr
 from .graph import CONST, INPUT, ITEM, OPAQUE, TUPLE, Graph, Node
 
 
@@ -23,7 +22,7 @@ class Unreadable(Exception):
 
 def read(function: relax.Function) -> Graph:
     """The graph of ``function``, whose body must be straight-line code. Raises :class:`Unreadable` otherwise."""
-    table: dict[Any, Node] = {}
+    table: dict[Expr, Node] = {}
     inputs = []
     for k, parameter in enumerate(function.params):
         node = Node(INPUT, [], (), None, parameter.ty)
@@ -53,7 +52,7 @@ def read(function: relax.Function) -> Graph:
     return graph
 
 
-def _read_binding(graph: Graph, table: dict[Any, Node], binding: Any) -> Node:
+def _read_binding(graph: Graph, table: dict[Expr, Node], binding: Binding) -> Node:
     if isinstance(binding, relax.MatchCast):
         inner = _lookup(graph, table, binding.value)
         node = graph.link(Node(OPAQUE, [inner], (0,), binding, binding.var.ty))
@@ -62,7 +61,7 @@ def _read_binding(graph: Graph, table: dict[Any, Node], binding: Any) -> Node:
     return _lookup(graph, table, binding.value)
 
 
-def _lookup(graph: Graph, table: dict[Any, Node], expr: Expr) -> Node:
+def _lookup(graph: Graph, table: dict[Expr, Node], expr: Expr) -> Node:
     """The node of an expression; variables and constants are found in ``table``, calls become new nodes."""
     if isinstance(expr, Var):
         if expr not in table:
@@ -88,7 +87,7 @@ def _lookup(graph: Graph, table: dict[Any, Node], expr: Expr) -> Node:
     raise Unreadable(f"it holds a {type(expr).__name__}")
 
 
-def from_call(call: Call, lookup: Any) -> Node:
+def from_call(call: Call, lookup: Callable[[Expr], Node]) -> Node:
     """An unlinked node for ``call``; ``lookup`` finds the node of a tensor expression."""
     inputs: list[Node] = []
 
@@ -96,7 +95,7 @@ def from_call(call: Call, lookup: Any) -> Node:
         inputs.append(lookup(expr))
         return len(inputs) - 1
 
-    operands: list[Any] = []
+    operands: list[Expr | tuple[int, ...]] = []
     for arg in call.args:
         if isinstance(arg, Tuple) and arg.fields and all(_is_tensor(f) for f in arg.fields):
             operands.append(tuple(enter(f) for f in arg.fields))
@@ -123,8 +122,8 @@ def _is_tensor(expr: Expr) -> bool:
 
 def write(graph: Graph, function: relax.Function) -> relax.Function:
     """The Relax function of ``graph``: one dataflow block that returns one tuple of the outputs."""
-    exprs: dict[Node, Any] = {}
-    bindings: list[Any] = []
+    exprs: dict[Node, Expr] = {}
+    bindings: list[Binding] = []
     names: set[str] = {p.name for p in function.params}
     for node in graph.order():
         if node.op == INPUT:
@@ -199,7 +198,7 @@ def with_sizes(function: relax.Function, sizes: Mapping[str, int]) -> relax.Func
     return whole.bind_symbolic_vars({n: size for n, size in sizes.items() if n in own})
 
 
-def _with_sizes(binding: Any, sizes: Mapping[str, int]) -> Any:
+def _with_sizes(binding: Binding, sizes: Mapping[str, int]) -> Binding:
     call = binding.value
     if not isinstance(call, Call) or getattr(call.op, "name", "") not in CONTROL:
         return binding

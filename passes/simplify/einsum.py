@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import relax
 
 from .graph import Graph, Node
 from .rule import STRICT, Builder, Declined, Rewrite, Rule
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 op = relax.op
 
@@ -80,7 +83,7 @@ class EinsumAsMatmul(Rule):
         return Rewrite(lambda builder: _product(builder, plan, a, b, size))
 
 
-def _product(b: Builder, plan: Contraction, left: Node, right: Node, size: dict[str, Any]) -> Node:
+def _product(b: Builder, plan: Contraction, left: Node, right: Node, size: dict[str, SizeLike]) -> Node:
     batch = [size[x] for x in plan.batch]
     n, k = (math.prod(size[x] for x in letters) for letters in (plan.columns, plan.summed))
     rows = [size[x] for x in plan.rows]
@@ -95,7 +98,7 @@ def _product(b: Builder, plan: Contraction, left: Node, right: Node, size: dict[
     return _arranged(b, product, letters, plan.out, [size[c] for c in plan.out])
 
 
-def _arranged(b: Builder, x: Node, have: str, want: str, shape: list[Any]) -> Node:
+def _arranged(b: Builder, x: Node, have: str, want: str, shape: list[SizeLike]) -> Node:
     """``x`` with its letters in the order ``want``, seen as ``shape``."""
     if have != want:
         x = b.call(op.permute_dims, x, [have.index(c) for c in want])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from ...schedules.math.wrapping import truncated_array
 from .evaluate_own import OWN
 from .graph import ITEM, Node
 from .patterns import ints
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
+    from ...schedules.words.tvm_types import Attribute
 
 Evaluator = Callable[[Node, Sequence[np.ndarray]], "np.ndarray | None"]
 
@@ -44,11 +48,11 @@ def steps(node: Node, inputs: Sequence[np.ndarray]) -> int:
     return sum(i.size for i in inputs) // 4
 
 
-def _unary(function: Callable[..., Any]) -> Evaluator:
+def _unary(function: Callable[..., np.ndarray]) -> Evaluator:
     return lambda node, x: function(x[0])
 
 
-def _binary(function: Callable[..., Any]) -> Evaluator:
+def _binary(function: Callable[..., np.ndarray | None]) -> Evaluator:
     return lambda node, x: function(x[0], x[1])
 
 
@@ -62,7 +66,7 @@ def _truncated_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
     return quotient + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0)))
 
 
-def _integers_only(function: Callable[..., Any]) -> Evaluator:
+def _integers_only(function: Callable[..., np.ndarray]) -> Evaluator:
     def apply(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
         return None if np.any(x[1] == 0) else function(x[0], x[1])
 
@@ -114,7 +118,7 @@ def _take(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
     return np.take(x[0], index, axis=None if axis is None else int(axis))
 
 
-def _reduce(function: Callable[..., Any]) -> Evaluator:
+def _reduce(function: Callable[..., np.ndarray]) -> Evaluator:
     def apply(node: Node, x: Sequence[np.ndarray]) -> np.ndarray:
         axis = node.attrs.axis
         axes = None if axis is None else tuple(int(a) for a in axis)
@@ -124,7 +128,7 @@ def _reduce(function: Callable[..., Any]) -> Evaluator:
     return apply
 
 
-def _extreme(function: Callable[..., Any], neutral: Callable[[np.dtype], Any]) -> Evaluator:
+def _extreme(function: Callable[..., np.ndarray], neutral: Callable[[np.dtype], float]) -> Evaluator:
     """The largest or least; of nothing, what changes no other."""
 
     def apply(node: Node, x: Sequence[np.ndarray]) -> np.ndarray:
@@ -136,11 +140,11 @@ def _extreme(function: Callable[..., Any], neutral: Callable[[np.dtype], Any]) -
     return apply
 
 
-def _least(dtype: np.dtype) -> Any:
+def _least(dtype: np.dtype) -> float:
     return np.iinfo(dtype).min if dtype.kind in "iu" else False if dtype.kind == "b" else -np.inf
 
 
-def _largest(dtype: np.dtype) -> Any:
+def _largest(dtype: np.dtype) -> float:
     return np.iinfo(dtype).max if dtype.kind in "iu" else True if dtype.kind == "b" else np.inf
 
 
@@ -154,7 +158,7 @@ def _astype(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
     return a.astype(target)
 
 
-def _np_dtype(name: str) -> Any:
+def _np_dtype(name: str) -> np.dtype | str:
     import ml_dtypes
 
     return getattr(ml_dtypes, name) if name.startswith(("bfloat", "float8")) else name
@@ -178,7 +182,7 @@ def _reshape(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
     return x[0].reshape(node.shape or ()) if node.static else None
 
 
-def _filled(value: Any) -> Evaluator:
+def _filled(value: SizeLike | None) -> Evaluator:
     def apply(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
         if not node.static:
             return None
@@ -194,7 +198,7 @@ def _arange(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
     return np.arange(*values, dtype=_np_dtype(node.dtype))
 
 
-def _tri(function: Callable[..., Any]) -> Evaluator:
+def _tri(function: Callable[..., np.ndarray]) -> Evaluator:
     def apply(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
         k = node.raw(1)
         return function(x[0], k if isinstance(k, int) else 0) if k is None or isinstance(k, int) else None
@@ -280,5 +284,5 @@ TABLE: dict[str, Evaluator] = {
 }
 
 
-def _axis(axis: Any) -> int | None:
+def _axis(axis: Attribute) -> int | None:
     return None if axis is None else int(axis)

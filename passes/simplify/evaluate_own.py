@@ -4,7 +4,6 @@ is what shape arithmetic and the movement of weights consist of."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -97,7 +96,7 @@ def _pad(node: Node, x: Arrays) -> np.ndarray:
     return np.pad(x[0], [*zip(node.attr("begin"), node.attr("end"))], constant_values=x[1].reshape(())[()])
 
 
-def _running(function: Callable[..., Any]) -> Callable[[Node, Arrays], np.ndarray | None]:
+def _running(function: Callable[..., np.ndarray]) -> Callable[[Node, Arrays], np.ndarray | None]:
     def apply(node: Node, x: Arrays) -> np.ndarray | None:
         if x[0].dtype.kind not in "iu":
             return None

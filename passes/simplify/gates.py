@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 from tvm import relax
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operators.registry import call
+from ...schedules.words.tvm_types import Attribute, Expr
 from .activations import close, one_plus, product_form, scaled
 from .clips import limits
 from .graph import Graph, Node
@@ -18,7 +19,7 @@ from .rule import STRICT, Declined, Rewrite, Rule
 op = relax.op
 
 
-def applied(function: Any, x: Node) -> Rewrite:
+def applied(function: Callable[..., Expr], x: Node) -> Rewrite:
     """A rewrite to ``function`` of ``x``."""
     return Rewrite(lambda b: b.call(function, x))
 
@@ -99,7 +100,7 @@ def _is_log1p(node: Node) -> bool:
     return node.op == "halotile.libm" and node.attr("function") == "log1p"
 
 
-def own(name: str, x: Node, **attributes: Any) -> Rewrite:
+def own(name: str, x: Node, **attributes: Attribute) -> Rewrite:
     """A rewrite to our operator ``name`` of ``x``."""
     return Rewrite(lambda b: b.call(lambda v: call(name, v, **attributes), x))
 

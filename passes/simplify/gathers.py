@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import relax
 
@@ -13,10 +13,13 @@ from .open_slices import Run, at_least, dims, if_any, taken
 from .positions import Lattice, is_one, lattice
 from .rule import EXACT, Builder, Declined, Rewrite, Rule
 
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
+
 op = relax.op
 
 
-def _run(of: tuple[Any, ...], x: Node, axis: int, found: Lattice, along: int) -> Rewrite | Declined | None:
+def _run(of: tuple[SizeLike, ...], x: Node, axis: int, found: Lattice, along: int) -> Rewrite | Declined | None:
     """The slice of positions along one of their axes, which must lie within ``axis`` for every size; all other axes of
     theirs are of one."""
     shape, lengths, counts = list(of), dims(x.shape), dims(of)

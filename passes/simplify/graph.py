@@ -8,7 +8,7 @@ function is built once at the end (:mod:`.convert`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm_ffi
@@ -18,10 +18,14 @@ from tvm.sym.analyzer import Analyzer
 
 from ...schedules.words.dims import Open
 from ...schedules.words.sizes import dim_of
+from ...schedules.words.tvm_types import Attribute, Expr, RuntimeTensor, Type
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 INPUT, CONST, ITEM, TUPLE, OPAQUE = "input", "const", "item", "tuple", "opaque"
 #: An operand of a call: the index of an input, a tuple of such indices, or an expression that is no tensor.
-Operand = Any
+Operand = Attribute
 #: No axis is this long, so that the 2^31 - 1 of an open slice lies behind every sum of a few lengths.
 LONGEST_AXIS = 1 << 28
 
@@ -40,14 +44,14 @@ class Node:
     )
 
     def __init__(
-        self, op: str, inputs: list[Node], operands: tuple[Operand, ...], attrs: Any, ty: Any
+        self, op: str, inputs: list[Node], operands: tuple[Operand, ...], attrs: Attribute, ty: Type
     ) -> None:
         self.op = op
         self.inputs = inputs
         self.operands = operands
         self.attrs = attrs
         self.ty = ty
-        self.value: Any = None
+        self.value: SizeLike = None
         self.name = ""
         self.order: tuple[float, ...] = (0.0,)
         self.users: dict[Node, int] = {}
@@ -56,9 +60,9 @@ class Node:
         self.sources: tuple[str, ...] = ()
         #: The longest way from an input, at the beginning of the sweep or when the node was made.
         self.level = 0
-        self._var: Any = None
+        self._var: Expr | None = None
         self._array: np.ndarray | None = None
-        self._shape: Any = False
+        self._shape: SizeLike = False
 
     @property
     def var(self) -> relax.Var:
@@ -72,7 +76,7 @@ class Node:
         return isinstance(self.ty, relax.TensorType)
 
     @property
-    def shape(self) -> tuple[Any, ...] | None:
+    def shape(self) -> tuple[Expr, ...] | None:
         """The dims, as ints where they are known, else as expressions; None when even the rank is open."""
         if self._shape is False:
             known = self.is_tensor and isinstance(self.ty.shape, relax.ShapeExpr)
@@ -123,12 +127,12 @@ class Node:
         )
         return int(np.prod(self.shape or (), dtype=np.int64)) * max(bits, 8) // 8
 
-    def raw(self, index: int) -> Any:
+    def raw(self, index: int) -> Attribute:
         """Argument ``index`` of the call when it is no tensor, as plain Python (ints, floats, lists), else None."""
         operand = self.operands[index] if index < len(self.operands) else None
         return None if operand is None or isinstance(operand, (int, tuple)) else plain(operand)
 
-    def attr(self, name: str) -> Any:
+    def attr(self, name: str) -> Attribute:
         """An attribute as plain Python, None when the operator has none of that name."""
         return plain(getattr(self.attrs, name, None))
 
@@ -232,7 +236,7 @@ class Graph:
                     result.append(node)
         return stable_topological(result)
 
-    def same_dim(self, a: Any, b: Any) -> bool:
+    def same_dim(self, a: Expr, b: Expr) -> bool:
         """Whether two dims are equal for every value of the symbols."""
         if isinstance(a, int) and isinstance(b, int):
             return a == b
@@ -240,7 +244,7 @@ class Graph:
             return same_value(a, b) or bool(self.analyzer.can_prove_equal(as_expr(a), as_expr(b)))
         return True
 
-    def same_shape(self, a: tuple[Any, ...] | None, b: tuple[Any, ...] | None) -> bool:
+    def same_shape(self, a: tuple[Expr, ...] | None, b: tuple[Expr, ...] | None) -> bool:
         return a is not None and b is not None and len(a) == len(b) and all(map(self.same_dim, a, b))
 
     def same_type(self, a: Node, b: Node) -> bool:
@@ -272,7 +276,7 @@ def stable_topological(nodes: list[Node]) -> list[Node]:
     return result
 
 
-def same_value(a: Any, b: Any) -> bool:
+def same_value(a: Expr, b: Expr) -> bool:
     """Whether two dims are one as the front end counts, with what it learned of the symbols."""
     try:
         return bool(dim_of(a) == dim_of(b))
@@ -280,18 +284,18 @@ def same_value(a: Any, b: Any) -> bool:
         return False
 
 
-def plain_dim(dim: Any) -> Any:
+def plain_dim(dim: Expr) -> Expr:
     value = getattr(dim, "value", None)
     return int(value) if isinstance(value, int) else dim
 
 
-def as_expr(dim: Any) -> Any:
+def as_expr(dim: Expr) -> Expr:
     from tvm.tirx import IntImm
 
     return IntImm("int64", dim) if isinstance(dim, int) else dim
 
 
-def plain(value: Any) -> Any:
+def plain(value: Attribute) -> Attribute:
     """Relax literals, shapes, arrays and attribute values as plain Python; what is symbolic stays as it is."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -307,7 +311,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _as_numpy(tensor: Any) -> np.ndarray:
+def _as_numpy(tensor: RuntimeTensor) -> np.ndarray:
     try:
         return np.from_dlpack(tensor)
     except (TypeError, BufferError, RuntimeError, ValueError):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import relax
 
 from .graph import Graph, Node
@@ -190,7 +188,7 @@ class NeutralElement(Rule):
         ordered = node.op in ("relax.subtract", "relax.divide", "relax.power")
         if ordered and node.inputs[1] is not c:
             return None
-        values: tuple[Any, ...] = _NEUTRAL[node.op]
+        values: tuple[float, ...] = _NEUTRAL[node.op]
         if is_integer(c) and node.op == "relax.add":
             values = (0,)
         if not is_value(c, *values):

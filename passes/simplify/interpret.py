@@ -18,6 +18,7 @@ from tvm.ir import GlobalVar
 from ...schedules.operators import control, reference
 from ...schedules.operators import registry as operator
 from ...schedules.words.group import CONTROL
+from ...schedules.words.tvm_types import Expr
 from .convert import expression, read
 from .evaluate import evaluate
 from .graph import CONST, ITEM, OPAQUE, Node
@@ -27,7 +28,7 @@ _WIDE = np.float64
 
 def interpret(outputs: Sequence[Node], feeds: Mapping[Node, np.ndarray]) -> list[np.ndarray]:
     """The values of ``outputs``, given those of enough nodes to cut every path to an input."""
-    known: dict[Node, Any] = dict(feeds)
+    known: dict[Node, np.ndarray] = dict(feeds)
     stack = list(outputs)
     while stack:
         node = stack[-1]
@@ -59,7 +60,7 @@ def _value(node: Node, inputs: list[Any]) -> Any:
     return compiled(node, inputs) if value is None else value
 
 
-def _by_definition(node: Node, inputs: list[Any]) -> Any:
+def _by_definition(node: Node, inputs: list[np.ndarray]) -> np.ndarray | None:
     """What the definitions below say, or the record of an operator of ours; None if neither does."""
     record = operator.own(node.op)
     if node.op in _TABLE:
@@ -71,7 +72,7 @@ def _by_definition(node: Node, inputs: list[Any]) -> Any:
     return value.astype(inputs[0].dtype) if isinstance(value, np.ndarray) else value
 
 
-def _body(function: relax.Function, inputs: Sequence[Any]) -> list[np.ndarray]:
+def _body(function: relax.Function, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The results of the body of a loop or a branch."""
     graph = read(function)
     return interpret(graph.outputs, dict(zip(graph.inputs, map(np.asarray, inputs))))
@@ -89,7 +90,7 @@ def _windows(
     return view[index + tuple(slice(None, None, d) for d in dilation)] if n else view
 
 
-def _spatial(values: Any) -> list[int]:
+def _spatial(values: Sequence[Expr]) -> list[int]:
     return [int(v) for v in values]
 
 
@@ -190,14 +191,14 @@ def _rms_norm(node: Node, x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
     return wide / np.sqrt(mean + float(node.attrs.epsilon)) * gamma.astype(_WIDE)
 
 
-def _batch_norm(node: Node, x: np.ndarray, *parameters: np.ndarray) -> Any:
+def _batch_norm(node: Node, x: np.ndarray, *parameters: np.ndarray) -> tuple[np.ndarray, ...]:
     shape = [-1] + [1] * (x.ndim - int(node.attrs.axis) % x.ndim - 1)
     gamma, beta, mean, variance = (p.astype(_WIDE).reshape(shape) for p in parameters)
     y = gamma * (x - mean) / np.sqrt(variance + float(node.attrs.epsilon)) + beta
     return (y.astype(x.dtype), parameters[2], parameters[3])
 
 
-def _pool(fill: float, reduce: Callable[..., Any]) -> Callable[..., Any]:
+def _pool(fill: float, reduce: Callable[..., np.ndarray]) -> Callable[..., Expr]:
     def apply(node: Node, x: np.ndarray) -> np.ndarray | None:
         a = node.attrs
         if bool(a.ceil_mode):
@@ -261,10 +262,10 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "relax.split": _split,
 }
 
-_cache: dict[str, Any] = {}
+_cache: dict[str, tuple[Expr, list[tuple[list[int], str]]]] = {}
 
 
-def compiled(node: Node, inputs: Sequence[np.ndarray], most: int | None = None) -> Any:
+def compiled(node: Node, inputs: Sequence[np.ndarray], most: int | None = None) -> np.ndarray | list[np.ndarray]:
     """The operator's TE expression, compiled for these shapes and run. More than ``most`` steps of loops are a
     ValueError, and so are loops and branches, which are no expression."""
     if node.op in CONTROL:
@@ -302,5 +303,5 @@ def _steps(outputs: Sequence[te.Tensor]) -> int:
     return total
 
 
-def _untyped(call: Any) -> Any:
+def _untyped(call: Expr) -> Expr:
     return tvm.ir.Call(call.op, call.args, call.attrs)

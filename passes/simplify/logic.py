@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tvm import relax
 
+from ...schedules.words.tvm_types import Expr
 from .facts import never_nan
 from .graph import CONST, Graph, Node
 from .patterns import is_value, scalar, uniform
@@ -14,7 +14,7 @@ from .rule import EXACT, Builder, Declined, Rewrite, Rule, filled
 
 op = relax.op
 
-_OPPOSITE: dict[str, Callable[..., Any]] = {
+_OPPOSITE: dict[str, Callable[..., Expr]] = {
     "relax.less": op.greater_equal,
     "relax.less_equal": op.greater,
     "relax.greater": op.less_equal,
@@ -85,7 +85,7 @@ class DeMorgan(Rule):
         return Rewrite(lambda b: b.call(flip, *(_negate(b, p) for p in parts)))
 
 
-def _dual(name: str) -> Callable[..., Any]:
+def _dual(name: str) -> Callable[..., Expr]:
     return op.logical_or if name == "relax.logical_and" else op.logical_and
 
 
@@ -93,7 +93,7 @@ def _cheap_to_negate(node: Node) -> bool:
     return node.op in ("relax.logical_not", CONST)
 
 
-def _negate(b: Any, node: Node) -> Node:
+def _negate(b: Builder, node: Node) -> Node:
     if node.op == "relax.logical_not":
         return node.inputs[0]
     return b.const(~node.array) if node.op == CONST else b.call(op.logical_not, node)

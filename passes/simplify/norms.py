@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operators.registry import call
-from ...schedules.words.tvm_types import Expr
+from ...schedules.words.tvm_types import Attribute, Expr
 from .graph import CONST, Graph, Node
 from .patterns import is_float, scalar, split_constant
 from .rule import STRICT, Declined, Rewrite, Rule
@@ -166,7 +165,7 @@ class RecogniseLayerNorm(_Norm):
         )
 
 
-def standardise(x: Expr, **attributes: Any) -> Expr:
+def standardise(x: Expr, **attributes: Attribute) -> Expr:
     """A call of ``halotile.standardise`` on ``x``."""
     return call("halotile.standardise", x, **attributes)
 

@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import relax
 
 from ...schedules.words.dims import Dim, Open, bounds, is_open, maximum, terms_of
 from ...schedules.words.sizes import dim_of
+from ...schedules.words.tvm_types import Expr
 from .graph import Node
 from .patterns import ints
 from .rule import Builder
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 END = 2**31 - 1
 
@@ -23,8 +27,8 @@ END = 2**31 - 1
 class Run:
     """``count`` positions from ``begin`` on in steps of ``stride``: numbers and dims, never negative."""
 
-    begin: Any
-    count: Any
+    begin: SizeLike
+    count: SizeLike
     stride: int = 1
 
     def then(self, after: Run) -> Run:
@@ -32,23 +36,23 @@ class Run:
         return Run(self.begin + self.stride * after.begin, after.count, self.stride * after.stride)
 
     @property
-    def stop(self) -> Any:
+    def stop(self) -> SizeLike:
         """The position behind the last that is taken, where one is."""
         return self.begin + self.stride * (self.count - 1) + 1
 
-    def within(self, first: Any, stop: Any) -> bool:
+    def within(self, first: SizeLike, stop: SizeLike) -> bool:
         """Whether all positions lie from ``first`` to before ``stop``, for every size at which there are any."""
         count = if_any(self.count)
         last = self.begin + self.stride * (count - 1)
         return at_least(self.begin - first, 0, count) and at_least(stop - last, 1, count)
 
 
-def at_least(value: Any, least: int, count: Any) -> bool:
+def at_least(value: SizeLike, least: int, count: SizeLike) -> bool:
     """Whether the value is at least so much at every size at which there is a count."""
     return any(bounds(value - (count - 1) * times)[0] >= least for times in (0, 1))
 
 
-def if_any(count: Any) -> Any:
+def if_any(count: SizeLike) -> SizeLike:
     """A count of elements without the max(p, 0) that only keeps it from being negative: equal wherever it is not 0."""
     terms = dict(terms_of(count))
     rest = terms.pop((), 0)
@@ -63,13 +67,13 @@ def if_any(count: Any) -> Any:
     return count
 
 
-def if_any_above(value: Any, least: int) -> Any:
+def if_any_above(value: SizeLike, least: int) -> SizeLike:
     """What :func:`if_any` gives, of a value that is at least ``least`` wherever it counts."""
     over = terms_of(value).get((), 0)
     return value if over >= least else over + if_any(value - over)
 
 
-def dims(shape: tuple[Any, ...] | None) -> list[Any] | None:
+def dims(shape: tuple[Expr, ...] | None) -> list[SizeLike] | None:
     """The shape of a node as numbers and dims; None where it can't be told."""
     try:
         return None if shape is None else [dim_of(d) for d in shape]
@@ -106,10 +110,10 @@ def composed(first: dict[int, Run], second: dict[int, Run]) -> dict[int, Run]:
     return {**first, **{a: first[a].then(r) if a in first else r for a, r in second.items()}}
 
 
-def parts(run: Run, lengths: list[Any]) -> tuple[int, int, Run | None] | None:
+def parts(run: Run, lengths: list[SizeLike]) -> tuple[int, int, Run | None] | None:
     """(first piece, one behind the last, the run in it) of what ``run`` takes of pieces of these lengths: a part of one
     piece, or all of several (None); None where that is not clear for every size."""
-    starts: list[Any] = [0]
+    starts: list[SizeLike] = [0]
     for length in lengths:
         starts.append(starts[-1] + length)
     for k, (start, stop) in enumerate(zip(starts, starts[1:])):
@@ -120,7 +124,7 @@ def parts(run: Run, lengths: list[Any]) -> tuple[int, int, Run | None] | None:
     return (at[-1], to[0], None) if run.stride == 1 and at and to and to[0] > at[-1] else None
 
 
-def taken(b: Builder, x: Node, wanted: dict[int, Run], shape: tuple[Any, ...]) -> Node:
+def taken(b: Builder, x: Node, wanted: dict[int, Run], shape: tuple[SizeLike, ...]) -> Node:
     """``x`` at the runs, which make it ``shape``; itself where that is everything."""
     lengths = dims(x.shape) or []
     real = {a: r for a, r in wanted.items() if r != Run(0, lengths[a])}
@@ -136,13 +140,13 @@ def taken(b: Builder, x: Node, wanted: dict[int, Run], shape: tuple[Any, ...]) -
     return b.shaped(shape, relax.op.strided_slice, x, axes, begin, end, strides)
 
 
-def _start(run: Run, length: Any) -> Any:
+def _start(run: Run, length: SizeLike) -> SizeLike:
     """A number where it can be one: from the end, or from the front."""
     left = length - run.begin
     return run.begin if not isinstance(run.begin, Dim) or isinstance(left, Dim) or left < 1 else -left
 
 
-def _stop(run: Run, length: Any) -> Any:
+def _stop(run: Run, length: SizeLike) -> SizeLike:
     """An end that does not lie before the beginning for any size."""
     if not is_open([run.begin, run.count]):
         return run.stop if run.count else run.begin

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import relax
 
+from ...schedules.words.tvm_types import Expr
 from .facts import nonnegative
 from .graph import Graph, Node
 from .patterns import scalar
 from .rule import EXACT, STRICT, Declined, Rewrite, Rule
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 _CONVOLUTIONS = {f"relax.nn.conv{d}d": getattr(relax.op.nn, f"conv{d}d") for d in (1, 2, 3)}
 _MAX_POOLS = {f"relax.nn.max_pool{d}d": getattr(relax.op.nn, f"max_pool{d}d") for d in (1, 2, 3)}
@@ -56,7 +61,7 @@ class _PadInto(Rule):
         """Why ``node`` with ``padding`` in all is not the same; empty when it is."""
 
     @abstractmethod
-    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[Any, ...]:
+    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[SizeLike, ...]:
         """The call: a constructor and its operands."""
 
 
@@ -74,13 +79,13 @@ class PadIntoConvolution(_PadInto):
         negative = fill != 0 or math.copysign(1, fill) < 0
         return f"it pads with {fill}, a convolution with zero" if negative else ""
 
-    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[Any, ...]:
+    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[SizeLike, ...]:
         names = ("strides", "dilation", "groups", "data_layout", "kernel_layout", "out_layout")
         attributes = {k: node.attr(k) for k in names}
         return partial(_CONVOLUTIONS[node.op], padding=padding, **attributes), x, node.inputs[1]
 
 
-def _pool(function: Any, node: Node, padding: list[int], count_include_pad: bool) -> Any:
+def _pool(function: Callable[..., Expr], node: Node, padding: list[int], count_include_pad: bool) -> Expr:
     attributes = {k: node.attr(k) for k in ("pool_size", "strides", "dilation", "layout")}
     ceil = bool(node.attr("ceil_mode"))
     return partial(function, padding=padding, ceil_mode=ceil, count_include_pad=count_include_pad, **attributes)
@@ -108,7 +113,7 @@ class PadIntoMaxPool(_PadInto):
         outside = any(p > r for p, r in zip(padding, reach + reach))
         return "a window would lie in the padding entirely" if outside else ""
 
-    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[Any, ...]:
+    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[SizeLike, ...]:
         return _pool(_MAX_POOLS[node.op], node, padding, False), x
 
 
@@ -129,7 +134,7 @@ class PadIntoAveragePool(_PadInto):
             return "the pool's own padding is not counted"
         return "windows that ceil_mode adds count differently" if node.attr("ceil_mode") else ""
 
-    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[Any, ...]:
+    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[SizeLike, ...]:
         return _pool(_AVERAGE_POOLS[node.op], node, padding, True), x
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...schedules.words.dims import Open, is_whole, maximum, minimum
+from ...schedules.words.dims import Dim, Open, is_whole, maximum, minimum
+from ...schedules.words.size_like import SizeLike
 from ...schedules.words.sizes import dim_of, surely
 from .graph import CONST, Graph, Node
 from .patterns import scalar
 from .rule import EXACT, Declined, Rewrite, Rule, filled
+
+if TYPE_CHECKING:
+    from ...schedules.words.tvm_types import Expr
 
 _DEPTH = 16
 _COUNTED = ("int32", "int64")  # fewer bits wrap
@@ -22,7 +26,7 @@ _COUNTED = ("int32", "int64")  # fewer bits wrap
 class Lattice:
     """Positions ``start + sum of step[k] * i[k]``; a step along an axis of one element is 0. The start may be a dim."""
 
-    start: Any
+    start: SizeLike
     steps: tuple[int, ...]
 
     def plus(self, other: Lattice) -> Lattice:
@@ -71,7 +75,7 @@ def _length(node: Node, graph: Graph, depth: int) -> Lattice | None:
     return None if value is None else Lattice(value, (0,))
 
 
-def _dim(value: Any) -> Any:
+def _dim(value: Expr) -> SizeLike:
     """A whole number or dim; None for whatever else an expression is."""
     try:
         found = dim_of(value)
@@ -117,7 +121,7 @@ def _repeated(node: Node, graph: Graph, depth: int) -> Lattice | None:
     return Lattice(inner.start, (0,) * (node.rank - len(steps)) + steps)
 
 
-def is_one(dim: Any) -> bool:
+def is_one(dim: SizeLike) -> bool:
     return isinstance(dim, int) and dim == 1
 
 
@@ -135,7 +139,7 @@ _READERS: dict[str, Callable[[Node, Graph, int], Lattice | None]] = {
 
 # ---------------------------------------------------------------------- bounds
 
-Span = tuple[Any, Any]  # the least and the greatest element, of a tensor that has any; None where that is not known
+Span = tuple[SizeLike, SizeLike]  # the least and the greatest element of a tensor; None where that is not known
 _ANY: Span = (None, None)
 _MOVES = frozenset(
     f"relax.{n}" for n in "reshape expand_dims squeeze broadcast_to permute_dims strided_slice tile flatten".split()
@@ -168,7 +172,7 @@ def _subtracted(a: Span, b: Span) -> Span:
     return _each(lambda p, q: p - q, a[0], b[1]), _each(lambda p, q: p - q, a[1], b[0])
 
 
-def _each(function: Callable[[Any, Any], Any], p: Any, q: Any) -> Any:
+def _each(function: Callable[[Dim, int], Dim], p: Dim | None, q: int) -> Dim | None:
     return None if p is None or q is None else function(p, q)
 
 
@@ -180,7 +184,7 @@ def _most(a: Span, b: Span) -> Span:
     return _one_of(maximum, a[0], b[0]), _each(maximum, a[1], b[1])
 
 
-def _one_of(function: Callable[[Any, Any], Any], p: Any, q: Any) -> Any:
+def _one_of(function: Callable[[int, int], int], p: int, q: int) -> int:
     """What the other bound gives, where one is not known."""
     return q if p is None else p if q is None else function(p, q)
 
@@ -204,12 +208,12 @@ _BOUNDS: dict[str, Callable[..., Span]] = {
 }
 
 
-def _never_less(a: Any, b: Any) -> bool:
+def _never_less(a: SizeLike | None, b: SizeLike | None) -> bool:
     """Whether a >= b at every size."""
     return a is not None and b is not None and surely(lambda: a >= b)
 
 
-def _always_more(a: Any, b: Any) -> bool:
+def _always_more(a: SizeLike | None, b: SizeLike | None) -> bool:
     return a is not None and b is not None and surely(lambda: a > b)
 
 

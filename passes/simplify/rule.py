@@ -5,15 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
 from ...schedules.words.dims import Dim, to_relax
+from ...schedules.words.tvm_types import Attribute, Expr
 from .convert import from_call
 from .graph import CONST, ITEM, Graph, Node
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 #: ``exact``: bit for bit. ``strict``: NaN, infinities and integer overflow keep their meaning, rounding may differ.
 #: ``finite``: no value is NaN or infinite.
@@ -64,18 +68,18 @@ class Builder:
         self._origin = origin
         self.created: list[Node] = []
 
-    def const(self, array: np.ndarray | Any) -> Node:
+    def const(self, array: np.ndarray | Attribute) -> Node:
         value = np.asarray(array)
         dtype = str(value.dtype)
         node = Node(CONST, [], (), None, relax.TensorType(list(value.shape), dtype))
         node.value = value
         return self._enter(node)
 
-    def call(self, function: Callable[..., Any], *args: Any, **attributes: Any) -> Node:
+    def call(self, function: Callable[..., Expr], *args: object, **attributes: Attribute) -> Node:
         """``function`` is a constructor of ``relax.op`` (or ours); nodes among its arguments stand for themselves."""
-        table: dict[Any, Node] = {}
+        table: dict[Expr, Node] = {}
 
-        def expr(value: Any) -> Any:
+        def expr(value: Attribute) -> Attribute:
             if isinstance(value, Node):
                 table[value.var] = value
                 return value.var
@@ -93,7 +97,7 @@ class Builder:
         """The operator of ``node`` with its attributes on other inputs; its type is inferred again if theirs differ."""
         copy = Node(node.op, list(inputs), node.operands, node.attrs, node.ty)
         if not all(self._graph.same_type(a, b) for a, b in zip(inputs, node.inputs, strict=True)):
-            args: list[Any] = []
+            args: list[Expr] = []
             for operand in node.operands:
                 if isinstance(operand, int):
                     args.append(inputs[operand].var)
@@ -109,12 +113,12 @@ class Builder:
             copy.ty = self._graph.normalizer.normalize(Call(relax_op(node.op), args, node.attrs)).ty
         return self._enter(copy)
 
-    def typed(self, node: Node, shape: tuple[Any, ...], *inputs: Node) -> Node:
+    def typed(self, node: Node, shape: tuple[SizeLike, ...], *inputs: Node) -> Node:
         """The operator of ``node`` on other inputs, where the shape of its result is known, but not to Relax."""
         dims = list(shape)
         return self._enter(Node(node.op, list(inputs), node.operands, node.attrs, relax.TensorType(dims, node.dtype)))
 
-    def shaped(self, shape: tuple[Any, ...], function: Callable[..., Any], *args: Any) -> Node:
+    def shaped(self, shape: tuple[SizeLike, ...], function: Callable[..., Expr], *args: Attribute) -> Node:
         """The call that ``function`` makes, where the shape of its result is known better than Relax infers it; the
         first argument has its dtype."""
         table = {a.var: a for a in args if isinstance(a, Node)}
@@ -122,7 +126,7 @@ class Builder:
         typed = Call(call.op, call.args, call.attrs, ret_ty=relax.TensorType(list(shape), args[0].dtype))
         return self._enter(from_call(typed, table.__getitem__))
 
-    def dim(self, value: Any) -> Any:
+    def dim(self, value: SizeLike) -> SizeLike:
         """A number or dim as an expression of the graph's own variables."""
         return to_relax(value, self._graph.symbols) if isinstance(value, Dim) else value
 
@@ -143,7 +147,7 @@ def filled(b: Builder, like: Node, value: float | bool) -> Node:
     return b.call(relax.op.broadcast_to, b.const(np.full((), value, like.array_dtype)), list(like.shape or ()))
 
 
-def relax_op(name: str) -> Any:
+def relax_op(name: str) -> Expr:
     from tvm.ir import Op
 
     return Op.get(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from .identity import RESHAPES, permutation
 from .patterns import is_float, rounded, shrunk
 from .rule import Builder
 from .slices import Cut, cuts
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 Rebuild = Callable[[Builder], Node]
 
@@ -131,7 +134,7 @@ def _of_operand(product: Node, index: int, scale: np.ndarray) -> np.ndarray | No
     return None if lost or not fits else padded.reshape(own)
 
 
-def _without_open(shape: tuple[Any, ...]) -> tuple[int, ...]:
+def _without_open(shape: tuple[SizeLike, ...]) -> tuple[int, ...]:
     """The shape with ones for open dims, along which a scale does not vary."""
     return tuple(d if isinstance(d, int) else 1 for d in shape)
 
@@ -140,10 +143,10 @@ def _size(node: Node) -> int:
     return int(np.prod(_without_open(node.shape or ()), dtype=np.int64))
 
 
-def _segments(shape: tuple[Any, ...]) -> list[Any]:
+def _segments(shape: tuple[SizeLike, ...]) -> list[int]:
     """The open dims in order, with the products of the numbers between them: what a reshape must keep to leave the
     places along every open dim alone."""
-    result: list[Any] = [1]
+    result: list[int] = [1]
     for d in shape:
         if isinstance(d, int):
             result[-1] *= d
@@ -152,7 +155,7 @@ def _segments(shape: tuple[Any, ...]) -> list[Any]:
     return result
 
 
-def _same_segments(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+def _same_segments(a: tuple[SizeLike, ...], b: tuple[SizeLike, ...]) -> bool:
     first, second = _segments(a), _segments(b)
     return len(first) == len(second) and all(same_dim(x, y) for x, y in zip(first, second))
 

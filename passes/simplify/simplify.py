@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import relax
 from tvm.ir import IRModule
@@ -17,6 +17,9 @@ from .graph import CONST, INPUT, Graph
 from .measure import is_operator
 from .rule import FLOAT_MODES
 from .rules import rules_for
+
+if TYPE_CHECKING:
+    from ...targets.plain import Json
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def _places(nodes: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _details(record: Record, graph: Graph, before: int, after: int, mode: str) -> dict[str, Any]:
+def _details(record: Record, graph: Graph, before: int, after: int, mode: str) -> Json:
     operators: dict[str, int] = {}
     for node in graph.order():
         if node.op not in (INPUT, CONST):

@@ -8,7 +8,7 @@ A table that depends on the batch only by being repeated is so computed once, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -19,14 +19,17 @@ from .patterns import UNARY
 from .rule import EXACT, Builder, Rewrite, Rule
 from .transposes import permutation
 
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
+
 op = relax.op
 
 
-def one(dim: Any) -> bool:
+def one(dim: SizeLike) -> bool:
     return isinstance(dim, int) and dim == 1
 
 
-def source(node: Node, graph: Graph) -> tuple[Node, tuple[Any, ...], frozenset[int]] | None:
+def source(node: Node, graph: Graph) -> tuple[Node, tuple[SizeLike, ...], frozenset[int]] | None:
     """(x, its shape with leading ones, the axes that grow) of a broadcast_to; x of lower rank must be constant."""
     if node.op != "relax.broadcast_to" or node.shape is None or node.inputs[0].shape is None:
         return None
@@ -84,7 +87,7 @@ class SinkBroadcastPastMoves(Rule):
 Make = tuple[Callable[[Builder], Node], frozenset[int]]
 
 
-def takes_smaller(user: Node, node: Node, shape: tuple[Any, ...], graph: Graph) -> bool:
+def takes_smaller(user: Node, node: Node, shape: tuple[SizeLike, ...], graph: Graph) -> bool:
     """Whether ``user`` gives the same when ``node`` has ``shape``, being broadcast by the operator itself."""
     if user.op not in BROADCASTING:
         return False
@@ -138,7 +141,7 @@ def _multiplied(node: Node, graph: Graph) -> Make | None:
     """Each operand that is repeated along batch dims only is taken before; the other must not need those dims."""
     if any(i.rank < 2 for i in node.inputs):
         return None
-    taken: list[tuple[Node, tuple[Any, ...]]] = []
+    taken: list[tuple[Node, tuple[SizeLike, ...]]] = []
     for i in node.inputs:
         found = source(i, graph)
         if found is not None and found[2] and max(found[2]) < i.rank - 2:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import relax
 
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operators.movement import MOST_PARTS
 from ...schedules.operators.registry import call as own_call
+from ...schedules.words.size_like import SizeLike
 from ...schedules.words.sizes import dim_of
 from .graph import ITEM, Graph, Node
 from .open_slices import Run, composed, dims, parts, runs, taken
 from .patterns import ints
 from .rule import EXACT, Builder, Declined, Rewrite, Rule
+
+if TYPE_CHECKING:
+    pass
 
 op = relax.op
 OPEN = sys.maxsize
@@ -91,7 +95,7 @@ def cuts(node: Node) -> dict[int, Cut] | None:
     return result
 
 
-def emit_slice(b: Builder, x: Node, wanted: dict[int, Cut], result: tuple[Any, ...] | None = None) -> Node:
+def emit_slice(b: Builder, x: Node, wanted: dict[int, Cut], result: tuple[int, ...] | None = None) -> Node:
     """``x`` cut along the axes of ``wanted``, to the shape ``result``; nothing where that is everything."""
     shape = x.shape or ()
     real = {a: c for a, c in wanted.items() if c not in (WHOLE, Cut(0, shape[a] if shape else -1, 1))}
@@ -99,7 +103,7 @@ def emit_slice(b: Builder, x: Node, wanted: dict[int, Cut], result: tuple[Any, .
         return x
     axes = sorted(real)
     begin, strides = [real[a].begin for a in axes], [real[a].stride for a in axes]
-    ends: list[Any] = [min(real[a].end, 2**31 - 1) for a in axes]
+    ends: list[SizeLike] = [min(real[a].end, 2**31 - 1) for a in axes]
     if result is None or all(isinstance(d, int) for d in result):
         return b.call(op.strided_slice, x, axes, begin, ends, strides)
     for k, axis in enumerate(axes):
@@ -133,7 +137,7 @@ class SliceOfSlice(Rule):
         return Rewrite(lambda b: {user: emit(b, x, user.shape or ()) for user, emit in merged.items()})
 
 
-Emit = Callable[[Builder, Node, tuple[Any, ...]], Node]
+Emit = Callable[[Builder, Node, tuple[SizeLike, ...]], Node]
 
 
 def _of_numbers(first: dict[int, Cut] | None, second: dict[int, Cut] | None) -> Emit | None:
@@ -238,7 +242,7 @@ def _open_part(node: Node, joined: Node) -> Rewrite | Declined | None:
     return None if wanted else Rewrite(lambda b: b.call(op.concat, pieces, axis=axis))
 
 
-def _pieces(cut: Cut, lengths: list[Any]) -> tuple[int, int, Cut] | None:
+def _pieces(cut: Cut, lengths: list[SizeLike]) -> tuple[int, int, Cut] | None:
     """(first piece, one behind the last, the cut within them) of what ``cut`` takes of pieces of these lengths."""
     starts = _running(lengths)
     ends_behind = [None if n is None else -n for n in _running(lengths[::-1])[::-1]]  # from the end: 0 is the end
@@ -262,7 +266,7 @@ def _pieces(cut: Cut, lengths: list[Any]) -> tuple[int, int, Cut] | None:
     return (at[-1], to[0], WHOLE) if at and to and to[0] > at[-1] else None
 
 
-def _running(lengths: list[Any]) -> list[int | None]:
+def _running(lengths: list[SizeLike]) -> list[int | None]:
     """The sums of the first 0, 1, 2 ... lengths; None from an open one on."""
     sums: list[int | None] = [0]
     for n in lengths:
@@ -301,7 +305,7 @@ class _Piece:
     source: Node
     others: tuple[tuple[int, Run], ...]
     run: Run
-    shape: tuple[Any, ...]
+    shape: tuple[SizeLike, ...]
 
 
 class ConcatOfSlices(Rule):

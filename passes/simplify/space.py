@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -15,6 +15,9 @@ from .identity import permutation
 from .open_slices import dims
 from .rule import EXACT, STRICT, Builder, Declined, Rewrite, Rule
 from .slices import cuts
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 op = relax.op
 
@@ -73,7 +76,7 @@ class FocusAsSpaceToDepth(Rule):
         return Rewrite(build)
 
 
-def _divided(length: Any, r: int) -> Any:
+def _divided(length: SizeLike, r: int) -> SizeLike:
     """A length divided by r, as a number or a dim; None where not all of its sizes are multiples of r."""
     try:
         quotient, rest = divmod(dim_of(length), r)
@@ -192,7 +195,7 @@ def space_to_depth(node: Node, graph: Graph) -> tuple[Node, int, bool] | None:
     return x, r, axes[1] == 5
 
 
-def blocks(length: Any, count: Any, r: int, graph: Graph) -> bool:
+def blocks(length: SizeLike, count: SizeLike, r: int, graph: Graph) -> bool:
     """Whether ``count`` blocks of r make up the length: of r (h // r) r (w // r) elements, which are h w, both do."""
     return graph.same_dim(length, count * r) or not isinstance(length, int) and graph.same_dim(length // r, count)
 

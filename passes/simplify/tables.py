@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -15,6 +15,9 @@ from .graph import CONST, Graph, Node
 from .open_slices import Run, runs, taken
 from .patterns import BINARY, ELEMENTWISE, ints
 from .rule import EXACT, Builder, Declined, Rewrite, Rule, relax_op
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 #: Steps that numpy may take for one table, about a second.
 STEPS_LIMIT = 1 << 30
@@ -132,7 +135,7 @@ def _own(node: Node, other: Node, place: int) -> bool:
     return node.op == "relax.matmul" and place >= node.rank - 2
 
 
-def _extent(node: Node, axis: int) -> Any:
+def _extent(node: Node, axis: int) -> SizeLike:
     """The extent of an axis that is counted from the end; 1 where there is none."""
     shape = node.shape or ()
     return shape[axis] if -axis <= len(shape) else 1
@@ -190,11 +193,11 @@ def _gathered(node: Node, index: int, part: Node, axis: int) -> int | None:
     return None if data is None or index != 1 else int(data) % node.inputs[0].rank + axis
 
 
-def _is_one(dim: Any) -> bool:
+def _is_one(dim: SizeLike) -> bool:
     return isinstance(dim, int) and dim == 1
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: SizeLike, b: SizeLike) -> bool:
     import tvm_ffi
 
     return a == b if isinstance(a, int) and isinstance(b, int) else bool(tvm_ffi.structural_equal(a, b))
@@ -215,7 +218,7 @@ _AXES = {
 def _on_tables(node: Node, graph: Graph) -> Node | None:
     """The operator on whole tables instead of their parts, in no graph; None where its type can't be told."""
     tables = [i if i.op == CONST else _table(i) for i in node.inputs]
-    args: list[Any] = []
+    args: list[object] = []
     for operand in node.operands:
         if isinstance(operand, int):
             args.append(tables[operand].var)
@@ -235,5 +238,5 @@ def _whole_shape(node: Node, table: Node) -> list[int]:
     return [1 if _is_one(d) else int(next(kept)) for d in node.shape or ()]
 
 
-def _part_shape(node: Node) -> tuple[Any, ...]:
+def _part_shape(node: Node) -> tuple[SizeLike, ...]:
     return node.inputs[0].shape or ()

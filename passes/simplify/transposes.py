@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from tvm import relax
 
+from ...schedules.words.tvm_types import Expr
 from .graph import CONST, Graph, Node
 from .identity import permutation
 from .patterns import ELEMENTWISE, ints
@@ -20,10 +20,10 @@ from .rule import EXACT, Builder, Declined, Rewrite, Rule
 
 op = relax.op
 
-_REDUCTIONS: dict[str, Callable[..., Any]] = {
+_REDUCTIONS: dict[str, Callable[..., Expr]] = {
     f"relax.{n}": getattr(op, n) for n in ("sum", "mean", "max", "min")
 }
-_SOFTMAXES: dict[str, Callable[..., Any]] = {
+_SOFTMAXES: dict[str, Callable[..., Expr]] = {
     "relax.nn.softmax": op.nn.softmax,
     "relax.nn.log_softmax": op.nn.log_softmax,
 }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tvm import relax
 
+from ...schedules.words.tvm_types import Expr
 from .graph import Graph, Node
 from .identity import RESHAPES, permutation
 from .patterns import UNARY
@@ -66,7 +66,7 @@ def _runs(order: Sequence[int], natural: Sequence[int]) -> list[list[int]]:
     return runs
 
 
-def _groups(shape: Sequence[Any], sizes: Sequence[Any], graph: Graph) -> list[list[int]] | None:
+def _groups(shape: Sequence[Expr], sizes: Sequence[Expr], graph: Graph) -> list[list[int]] | None:
     """The axes of ``shape`` in consecutive groups whose products are ``sizes``; axes of one go with what is before."""
     groups: list[list[int]] = []
     axis = 0
@@ -86,11 +86,11 @@ def _groups(shape: Sequence[Any], sizes: Sequence[Any], graph: Graph) -> list[li
     return groups
 
 
-def _product(dims: Sequence[Any]) -> Any:
+def _product(dims: Sequence[Expr]) -> Expr:
     return math.prod(d for d in dims if not _one(d))
 
 
-def _one(dim: Any) -> bool:
+def _one(dim: Expr) -> bool:
     return isinstance(dim, int) and dim == 1
 
 

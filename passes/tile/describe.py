@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...schedules.words.tile_plan import Compute, Copy, Fill, Shift, TilePlan
 
+if TYPE_CHECKING:
+    from ...schedules.words.group import Value
+    from ...schedules.words.tvm_types import Attribute
+    from ...targets.plain import Json
 
-def plan_data(name: str, plan: TilePlan) -> dict[str, Any]:
+
+def plan_data(name: str, plan: TilePlan) -> Json:
     """``plan`` as plain data: members with the boxes they compute, values with their windows and modes, and the
     sums."""
     boxes: list[dict[tuple[int, int], int]] = [{} for _ in plan.members]
@@ -54,7 +59,7 @@ def plan_data(name: str, plan: TilePlan) -> dict[str, Any]:
     }
 
 
-def _window(plan: TilePlan, value: Any) -> dict[str, Any]:
+def _window(plan: TilePlan, value: Value) -> dict[str, Attribute]:
     window = plan.windows.get(value)
     if window is None:
         return {}
@@ -77,7 +82,7 @@ def _tile(plan: TilePlan) -> tuple[int, int]:
     return max(counts, key=lambda s: (counts[s], s), default=(0, 0))
 
 
-def plan_text(data: dict[str, Any]) -> str:
+def plan_text(data: Json) -> str:
     """One plan, given as :func:`plan_data` has it, in lines for the terminal."""
     rows, columns = data["tile"]
     lines = [

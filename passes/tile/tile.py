@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import BudgetError, HalotileError
 from ...schedules.words.group import Group, Kernel, Value
@@ -28,6 +28,9 @@ from .search.reinstate_concats import with_concatenations
 from .search.search import Rooms, Search
 from .user_request import forced
 
+if TYPE_CHECKING:
+    from ...targets.plain import Json, JsonView
+
 Build = Callable[[Group, TilePlan | None, int | None], Kernel]  # the last: a whole group's room
 Size = Callable[[Group, TilePlan], Kernel]  # the same of a tile group, as far as its memory goes
 
@@ -41,7 +44,7 @@ class TileResult:
     groups: tuple[Group, ...]
     plans: Mapping[Group, TilePlan] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: JsonView = field(default_factory=dict)
     rooms: Mapping[Group, int] = field(default_factory=dict)  # of whole groups: the most bytes beside
     kernels: Mapping[Group, Kernel] = field(default_factory=dict)
     places: Places | None = None  # None: as they were
@@ -53,7 +56,7 @@ class Tile:
     ``memory_budget``: bytes that the arena must not exceed. ``optimize``: "speed" or "memory". ``policy`` is the
     build's, and ``closing`` what the last sums of products before the outputs write."""
 
-    tile: str | Mapping[str, Any] = "auto"
+    tile: str | JsonView = "auto"
     memory_budget: int | None = None
     optimize: str = "speed"
     policy: Policy = Policy()
@@ -95,7 +98,7 @@ class Tile:
         decision = self._decision(variants, speed, arena)
         result = replaced(decision.program.groups, decision.plans, decision.choice.rooms)
         whole = untiled(program, model)
-        details: dict[str, Any] = {
+        details: Json = {
             "untiled": points([whole])[0],
             "chosen": points([decision.choice])[0],
             "curve": points(decision.curve),
@@ -186,7 +189,7 @@ def replaced(
 ) -> TileResult:
     """``groups`` with groups ``first`` to ``last`` of each (first, last, plan) as one group."""
     result: list[Group] = []
-    by_group: dict[Group, Any] = {}
+    by_group: dict[Group, TilePlan] = {}
     notes = []
     at = 0
     for first, last, plan in sorted(plans, key=lambda p: p[0]):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import HalotileError
 from ...schedules.words.tile_plan import TilePlan
@@ -23,18 +23,22 @@ from .plan.form import MODES, Form, Untileable
 from .plan.lower import lower
 from .search.program import Program
 
+if TYPE_CHECKING:
+    from ...schedules.words.group import Value
+    from ...targets.plain import JsonView
+
 _SHOWN = 12  # names in a message
 KEYS = ("first", "last", "shape", "bands", "modes", "quantum")
 
 
-def forced(program: Program, wish: Mapping[str, Any], cores: int) -> list[tuple[int, int, TilePlan]]:
+def forced(program: Program, wish: JsonView, cores: int) -> list[tuple[int, int, TilePlan]]:
     """The plan that a user's ``wish`` asks for, as a list of one (index of the first group, of the last, plan). Raises
     HalotileError if it can't be met, with the reason."""
     form = wished(program, wish, cores)
     return [forced_run(program, wish, lambda first, last: _plan(program, first, last, form))]
 
 
-def wished(program: Program, wish: Mapping[str, Any], cores: int) -> Form:
+def wished(program: Program, wish: JsonView, cores: int) -> Form:
     """The form that a user's ``wish`` asks for. Raises HalotileError where it is no wish."""
     unknown = [key for key in wish if key not in KEYS]
     if unknown:
@@ -53,13 +57,13 @@ def wished(program: Program, wish: Mapping[str, Any], cores: int) -> Form:
     )
 
 
-def _last(program: Program, wish: Mapping[str, Any]) -> int:
+def _last(program: Program, wish: JsonView) -> int:
     """The last group of what ``wish`` asks for."""
     return len(program.groups) - 1 if wish.get("last") is None else _find(program, wish["last"])[-1]
 
 
 def forced_run(
-    program: Program, wish: Mapping[str, Any], plan: Callable[[int, int], Any]
+    program: Program, wish: JsonView, plan: Callable[[int, int], Any]
 ) -> tuple[int, int, Any]:
     """The groups that ``wish`` asks for and their plan, as (first, last, plan). ``plan`` makes that of a run of groups,
     and raises HalotileError where there is none."""
@@ -73,7 +77,7 @@ def forced_run(
             if refused is not None:
                 raise HalotileError(f"tile: {program.groups[i].name} can't be tiled: {refused}")
         return first, last, plan(first, last)
-    best: tuple[int, int, Any] | None = None
+    best: tuple[int, int, TilePlan] | None = None
     why = ""
     for first in range(last, -1, -1):
         if program.refusal(first) is not None or not program.reads(first, last):
@@ -99,7 +103,7 @@ def _plan(program: Program, first: int, last: int, form: Form) -> TilePlan:
     raise HalotileError(f"tile: {program.groups[first].name} to {program.groups[last].name}: {why}")
 
 
-def _find(program: Program, name: Any) -> list[int]:
+def _find(program: Program, name: object) -> list[int]:
     """The groups that ``name`` may mean, in order: one of ours, else all that compute a part of a node of the model."""
     if not isinstance(name, str):
         raise HalotileError(f"tile: first and last are names, not {name!r}; halotile inspect --plan lists them")
@@ -127,17 +131,17 @@ def checked_shape(shape: Any) -> tuple[int, int | None]:
     return int(shape[0]), None if shape[1] is None else int(shape[1])
 
 
-def _is_positive(number: Any) -> bool:
+def _is_positive(number: int) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and number >= 1
 
 
-def _positive(number: Any, what: str) -> int:
+def _positive(number: int, what: str) -> int:
     if not _is_positive(number):
         raise HalotileError(f"tile: {what} is a whole number from 1, not {number!r}")
     return int(number)
 
 
-def _modes(program: Program, wish: Any) -> dict[Any, str]:
+def _modes(program: Program, wish: JsonView) -> dict[Value, str]:
     values = {v.name: v for g in program.groups for v in g.outputs}
     if isinstance(wish, str):
         wish = dict.fromkeys(values, wish)

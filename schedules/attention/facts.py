@@ -11,10 +11,13 @@ that move or change elements one by one. Names of operators play no part but for
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..words.group import Node, Value
 from ..words.sizes import usual
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 DTYPES = ("float32", "float64")
 
@@ -54,15 +57,15 @@ class AttentionFacts:
         return self.second.results[0]
 
     @property
-    def batch(self) -> tuple[Any, ...]:
+    def batch(self) -> tuple[SizeLike, ...]:
         return self.output.shape[:-2]
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> SizeLike:
         return self.scores.shape[-2]
 
     @property
-    def keys(self) -> Any:
+    def keys(self) -> SizeLike:
         return self.scores.shape[-1]
 
     @property

@@ -17,7 +17,8 @@ lies behind it.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
@@ -37,6 +38,9 @@ from .panels import Panels, Region
 from .rows import Rows
 from .softmax import SoftmaxRows, softmax_source
 from .transposed_pack import lies_turned, turn
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 PARALLEL_FLOPS = 200_000
 BLOCK_ROWS, LEAST_ROWS = 64, 16  # queries of a block: each panel of K serves that many
@@ -61,7 +65,7 @@ class _Attention:
         lanes = request.target.lanes(self.dtype)
         self.block_rows = self._block_rows(-(-max(1, usual(facts.keys)) // lanes) * lanes)
         self.blocks = -(-facts.rows // self.block_rows)
-        self.count: Any = self.block_rows  # rows of the block that is being computed
+        self.count: Expr = self.block_rows  # rows of the block that is being computed
         self.keys = self._panels(facts.keys, facts.depth, lanes)
         self.values = self._panels(facts.width, facts.keys, lanes)
         # an odd number of lines from row to row, so that the rows of a tile lie in different sets of the cache
@@ -69,7 +73,7 @@ class _Attention:
         self.room = self.keys.padded + 2 * line  # of a row of scores
         if is_open([facts.keys]):
             lines = tirx.floordiv(to_index(self.keys.padded) + (line - 1), line)
-            self.stride: Any = self.k.bind(tirx.bitwise_or(lines, 1) * line, "stride")
+            self.stride: Expr = self.k.bind(tirx.bitwise_or(lines, 1) * line, "stride")
         else:
             self.stride = self.room = (-(-self.keys.padded // line) | 1) * line
         self.turned = facts.depth >= lanes > 1 and lies_turned(request.group, self.graph, facts.k)
@@ -100,7 +104,7 @@ class _Attention:
             costs[rows] = min(costs.get(rows, math.inf), blocks * cost * (FAR_COST if far else 1))
         return max(rows for rows, cost in costs.items() if cost <= NEAR_BEST * min(costs.values()))
 
-    def _panels(self, columns: Any, depth: Any, lanes: int) -> Panels:
+    def _panels(self, columns: SizeLike, depth: SizeLike, lanes: int) -> Panels:
         height, width = choose_tile(self.request.target, self.block_rows, -(-max(1, usual(columns)) // lanes))
         return Panels(columns, depth, lanes, width, height)
 
@@ -159,7 +163,7 @@ class _Attention:
                 self.ctx.ranged(p, heads * parts)
                 head, part = self._split(p, parts, heads)
                 whole = not is_open([extent]) and (extent % size == 0 or parts == 1)
-                count: Any = min(size, extent) if whole else tirx.min(extent - part * size, size)
+                count: Expr = min(size, extent) if whole else tirx.min(extent - part * size, size)
                 pack(memory, head * panels.elements, self._batch(head), part * size, count)
         total = heads * self.blocks
         with k.loop(total, "parallel", "p") as p:
@@ -171,7 +175,7 @@ class _Attention:
 
     # -- memory and coordinates ------------------------------------------------------------------
 
-    def _memory(self, name: str, elements: Any, task: bool) -> Buffer:
+    def _memory(self, name: str, elements: SizeLike, task: bool) -> Buffer:
         """Memory of one task (the stack, or the worker's workspace), or of the whole kernel, from the plan."""
         size = elements * dtype_bytes(self.dtype)
         if task:
@@ -188,7 +192,7 @@ class _Attention:
             self._memory("values", heads * self.values.elements, task),
         )
 
-    def _scratch(self, task: bool) -> tuple[Any, Any, list[Any]]:
+    def _scratch(self, task: bool) -> tuple[Buffer, Buffer, list[Buffer]]:
         """Queries, scores, and rows for phases that can't work in place; or one of inverse sums, if it is a softmax."""
         rows = minimum(self.block_rows, self.facts.rows) if is_open([self.facts.rows]) else self.block_rows
         queries = self._memory("queries", rows * self.facts.depth, task)
@@ -197,7 +201,7 @@ class _Attention:
             return queries, scores, [self._memory("inverses", rows, task)]
         return queries, scores, [self._memory("row", self.room, task) for _ in range(self.rows.own_rows)]
 
-    def _split(self, p: Any, inner: Any, outer: Any) -> tuple[Any, Any]:
+    def _split(self, p: SizeLike, inner: SizeLike, outer: SizeLike) -> tuple[SizeLike, SizeLike]:
         return self._bind(tirx.floordiv(p, inner), outer), self._bind(tirx.floormod(p, inner), inner)
 
     def _bind(self, value: Expr, extent: Expr) -> Expr:
@@ -208,7 +212,7 @@ class _Attention:
 
     def _batch(self, head: Expr) -> list[Expr]:
         """Indices of the batch axes from the number of a head."""
-        found: list[Any] = []
+        found: list[Expr] = []
         for extent in reversed(self.facts.batch):
             found.append(self._bind(tirx.floormod(head, extent), extent))
             head = tirx.floordiv(head, extent)
@@ -223,7 +227,7 @@ class _Attention:
         indices = [tirx.IntImm("int32", 0) if e == 1 else i for e, i in zip(lead, own)]
         return self.ctx.inliner().at(self.graph.tensors[value], [*indices, row, column])
 
-    def _pack_keys(self, keys: Buffer, base: Expr, batch: list[Expr], first: Expr, count: Any) -> None:
+    def _pack_keys(self, keys: Buffer, base: Expr, batch: list[Expr], first: Expr, count: Expr) -> None:
         """Depths ``first + [0, count)`` of all panels: squares that are turned where K lies along its depth, else a
         vector of keys at a time, so that lines serve all depths."""
         if self.turned:
@@ -236,8 +240,9 @@ class _Attention:
         self._lines(self.keys, line)
 
     def _columns(
-        self, keys: Buffer, base: Any, batch: list[Expr], first: Expr, count: Any, start: Expr, width: int, zero: bool
-    ) -> None:
+        self, keys: Buffer, base: int, batch: list[Expr], first: Expr, count: SizeLike, start: Expr, width: int,
+        zero: bool,
+    ) -> None:  # fmt: skip
         """``width`` keys from ``start`` on at the same depths, or zeros in their place."""
         with self.k.loop(count, name="d") as d:
             if isinstance(count, int):
@@ -249,7 +254,7 @@ class _Attention:
                 value = tirx.const(0, self.dtype) if zero else self._read(self.facts.k, batch, depth, start + v)
                 self.k.store(keys, at + v, value)
 
-    def _turn_keys(self, keys: Buffer, base: Expr, batch: list[Expr], first: Expr, count: Any) -> None:
+    def _turn_keys(self, keys: Buffer, base: Expr, batch: list[Expr], first: Expr, count: Expr) -> None:
         """The last square of depths is moved back where lanes don't divide them."""
         k, depth, lanes = self.k, self.facts.depth, self.keys.lanes
 
@@ -276,7 +281,7 @@ class _Attention:
 
         self._lines(self.keys, line)
 
-    def _pack_values(self, values: Buffer, base: Expr, batch: list[Expr], first: Expr, count: Any) -> None:
+    def _pack_values(self, values: Buffer, base: Expr, batch: list[Expr], first: Expr, count: Expr) -> None:
         """Rows ``first + [0, count)`` of V."""
         with self.k.loop(count, name="s") as s:
             if isinstance(count, int):
@@ -291,7 +296,7 @@ class _Attention:
 
             self._lines(self.values, line)
 
-    def _lines(self, panels: Panels, line: Any) -> None:
+    def _lines(self, panels: Panels, line: Callable[..., None]) -> None:
         """Whole vectors of columns, then the last one's columns and the zeros beside them."""
         whole, rest = divmod(panels.columns, panels.lanes)
         if is_open([panels.columns]):
@@ -305,7 +310,7 @@ class _Attention:
             line(tirx.IntImm("int32", whole * panels.lanes), panels.lanes, True)
             line(tirx.IntImm("int32", whole * panels.lanes), rest, False)
 
-    def _open_lines(self, panels: Panels, line: Any, whole: Any, rest: Any) -> None:
+    def _open_lines(self, panels: Panels, line: Callable[..., None], whole: SizeLike, rest: SizeLike) -> None:
         """Whole vectors, zeros to the end of the last panel, and the last columns over them, one by one."""
         k, lanes = self.k, panels.lanes
         with k.loop(whole, name="j") as j:
@@ -317,7 +322,9 @@ class _Attention:
 
     # -- one block of queries --------------------------------------------------------------------
 
-    def _block(self, batch: list[Expr], block: Expr, keys: Any, values: Any, scratch: Any) -> None:
+    def _block(
+        self, batch: list[Expr], block: Expr, keys: Buffer, values: Buffer, scratch: Any
+    ) -> None:
         k, facts, rows = self.k, self.facts, self.block_rows
         queries, scores, spare = scratch
         if is_open([facts.rows]):
@@ -365,7 +372,7 @@ class _Attention:
                     d = begin + j * lanes + v
                     self.k.store(queries, r * depth + d, self._read(self.facts.q, batch, row, d))
 
-    def _product(self, panels: Panels, region: Region, left: Expr, right: Expr, then: Any) -> None:
+    def _product(self, panels: Panels, region: Region, left: Expr, right: Expr, then: Callable[..., None]) -> None:
         """All tiles of one region; ``then`` takes the region, each accumulated tile, its panel, its first row and its
         height. An open number of rows that fill no tile have tiles of one row."""
         if isinstance(self.count, int) or panels.height == 1:
@@ -376,7 +383,9 @@ class _Attention:
         with self.k.when(self.count < panels.height):
             self._tiles(panels, region, left, right, then, 1)
 
-    def _tiles(self, panels: Panels, region: Region, left: Expr, right: Expr, then: Any, height: int) -> None:
+    def _tiles(
+        self, panels: Panels, region: Region, left: Expr, right: Expr, then: Callable[..., None], height: int
+    ) -> None:
         k, lanes, width = self.k, panels.lanes, region.vectors
         rows, size = self.count, panels.width * panels.lanes
         (source, stride), (packed, base) = left, right
@@ -401,8 +410,9 @@ class _Attention:
             then(region, acc, panel, row, height)
 
     def _out(
-        self, region: Region, acc: Any, batch: list[Any], panel: Expr, first: Expr, row: Expr, factors: Any, height: int
-    ) -> None:
+        self, region: Region, acc: Buffer, batch: list[Expr], panel: Expr, first: Expr, row: Expr,
+        factors: Buffer, height: int,
+    ) -> None:  # fmt: skip
         """The tile of the output from ``row`` of the block on, each row times its factor, through the epilogue; columns
         past the last are left out."""
         k, panels, vectors = self.k, self.values, region.vectors

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from ..words.dims import is_open
 from ..words.tvm_types import Expr
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,7 @@ class Region:
     """``count`` panels from ``first`` on, of ``vectors`` vectors, of which the very last has ``last`` columns."""
 
     first: int
-    count: Any
+    count: SizeLike
     vectors: int
     last: int
 
@@ -26,23 +29,23 @@ class Panels:
     """``depth x columns`` elements, of which both may be open; a register tile is ``height`` rows by ``width`` vectors
     of ``lanes`` columns."""
 
-    columns: Any
+    columns: Expr
     depth: Expr
     lanes: int
     width: int
     height: int
 
     @property
-    def count(self) -> Any:
+    def count(self) -> SizeLike:
         return -(-self.columns // (self.width * self.lanes))
 
     @property
-    def padded(self) -> Any:
+    def padded(self) -> Expr:
         """Columns with those that hold zeros."""
         return self.count * self.width * self.lanes
 
     @property
-    def elements(self) -> Any:
+    def elements(self) -> SizeLike:
         return self.padded * self.depth
 
     def position(self, base: Expr, depth: Expr, column: Expr) -> Expr:

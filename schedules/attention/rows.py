@@ -6,7 +6,7 @@ the same order. Each phase as wide as a row takes over the memory of the rows th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -19,16 +19,19 @@ from ..general.reduction_nest import ReductionNest
 from ..kernel.context import Context
 from ..operators.te_graph import GroupGraph
 from ..words.group import Request, Value
-from ..words.tvm_types import Buffer, Expr
+from ..words.tvm_types import Buffer, Expr, Operation
 from .facts import AttentionFacts
 
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
-def takes_over(graph: GroupGraph, plan: Plan, facts: AttentionFacts) -> list[Any] | None:
+
+def takes_over(graph: GroupGraph, plan: Plan, facts: AttentionFacts) -> list[tuple[Operation, int] | None] | None:
     """The key of the rows whose memory each phase writes to (None: memory of its own); None altogether if the last
     phase can't have that of the scores."""
     scores = key(graph.tensors[facts.scores])
     holder = {scores: scores}  # stage -> the rows in whose memory it lies
-    last_read: dict[Any, int] = {}
+    last_read: dict[tuple[Operation, int], int] = {}
     reads = []
     stored = {key(t) for p in plan.phases for t in p.tensors}
     for number, phase in enumerate(plan.phases):
@@ -36,7 +39,7 @@ def takes_over(graph: GroupGraph, plan: Plan, facts: AttentionFacts) -> list[Any
         found = [(key(t), indices) for t, indices in _reads(graph, phase, stored, axes)]
         reads.append((axes, found))
         last_read.update({k: number for k, _ in found})
-    owners: list[Any] = []
+    owners: list[tuple[Operation, int] | None] = []
     for number, (phase, (axes, found)) in enumerate(zip(plan.phases, reads)):
         owner = None
         if not phase.reduce and phase.shape == facts.scores.shape and len(phase.tensors) == 1:
@@ -52,7 +55,7 @@ def takes_over(graph: GroupGraph, plan: Plan, facts: AttentionFacts) -> list[Any
     return owners if owners and owners[-1] == scores else None
 
 
-def own_element(indices: Any, axes: Any, shape: tuple[int, ...]) -> bool:
+def own_element(indices: tuple[Expr, Expr, Expr, Expr], axes: list[Expr], shape: tuple[int, ...]) -> bool:
     for index, axis, extent in zip(indices, axes, shape):
         while type(index).__name__ == "Cast":
             index = index.value
@@ -68,8 +71,8 @@ class Rows:
         self.request, self.ctx, self.graph, self.plan, self.facts = request, ctx, graph, plan, facts
         self.k: KernelBuilder = ctx.k
         self.block = 0
-        self.slot: Any = 0  # one row at a time
-        self.stored: dict[Any, Any] = {}
+        self.slot: SizeLike = 0  # one row at a time
+        self.stored: dict[tuple[Operation, int], StageMemory | Value] = {}
         self.notes: list[str] = []
         owners = takes_over(graph, plan, facts)
         assert owners is not None
@@ -84,7 +87,7 @@ class Rows:
         wide = [p for p, o in zip(self.plan.phases, self.owners) if o is None and p.shape == self.facts.scores.shape]
         return sum(len(p.tensors) for p in wide)
 
-    def emit(self, row: list[Expr], scores: Buffer, offset: Expr, spare: list[Any]) -> None:
+    def emit(self, row: list[Expr], scores: Buffer, offset: Expr, spare: list[StageMemory]) -> None:
         """``row``: logical indices of all axes but the last; the row of scores begins at ``offset``. ``spare`` holds
         memory of one row for each of :attr:`own_rows`."""
         rank = len(self.facts.scores.shape)
@@ -99,7 +102,14 @@ class Rows:
             nest = ReductionNest if phase.reduce else MapNest
             nest(self, phase, row, targets, False).emit()
 
-    def _memory(self, phase: Phase, dtype: str, owner: Any, whole: StageMemory, spare: list[Any]) -> StageMemory:
+    def _memory(
+        self,
+        phase: Phase,
+        dtype: str,
+        owner: tuple[Operation, int] | None,
+        whole: StageMemory,
+        spare: list[StageMemory],
+    ) -> StageMemory | Value:
         if owner is not None:
             return self.stored[owner] if owner in self.stored else whole
         skip = len(whole.shape) - 1

@@ -16,7 +16,7 @@ the exponential of the element does not, and by the sum the whole row has it, as
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from tvm import tirx
 
@@ -95,13 +95,15 @@ class SoftmaxRows:
         whole = self._folded(total, chains, lambda a, b: a + b)
         k.store(inverses, number, tirx.FloatImm("float32", 1.0) / whole)
 
-    def _largest(self, row: list[Expr], scores: Buffer, offset: Expr, largest: Buffer, chains: int, tail: Any) -> None:
+    def _largest(
+        self, row: list[Expr], scores: Buffer, offset: Expr, largest: Buffer, chains: int, tail: Buffer
+    ) -> None:
         k, lanes, source = self.k, self.lanes, self.graph.tensors[self.source]
         shape = self.facts.scores.shape
         memory = StageMemory(scores, shape, len(shape) - 1, 0, shape, offset)
         mapped = self.source is not self.facts.scores
 
-        def vector(at: Expr, chain: Expr, width: int, place: Any = 0) -> None:
+        def vector(at: Expr, chain: Expr, width: int, place: Expr = 0) -> None:
             with k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
                 self.ctx.ranged(v, width)
                 value = scores[offset + at + v]
@@ -128,7 +130,7 @@ class SoftmaxRows:
             with k.loop(lanes, "vectorized", "v") as v:
                 k.store(largest, v, tirx.Select(largest[v] > tail[v], largest[v], tail[v]))
 
-    def _over(self, vectors: Any, chains: int, body: Any) -> None:
+    def _over(self, vectors: int, chains: int, body: Callable[..., None]) -> None:
         """``body(column, chain)`` for each vector."""
         rounds, left = divmod(vectors, chains)
         if is_open([vectors]):
@@ -152,7 +154,7 @@ class SoftmaxRows:
             self.k.store(memory, u * self.lanes + v, tirx.FloatImm("float32", value))
         return memory
 
-    def _folded(self, memory: Buffer, chains: int, join: Any) -> Expr:
+    def _folded(self, memory: Buffer, chains: int, join: Callable[..., Expr]) -> Expr:
         """All lanes of all chains in one, in halves: always in the same order."""
         k, lanes = self.k, self.lanes
         for chain in range(1, chains):

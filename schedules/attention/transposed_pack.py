@@ -11,18 +11,21 @@ time so. Numbers are only moved.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from ..emit.builder import KernelBuilder
-from ..emit.inline import Inliner, key
+from ..emit.inline import Inliner, Source, key
 from ..matmul.folded_moves import producers, step_of
 from ..operators.kind import Facts
 from ..operators.te_graph import GroupGraph
 from ..words.group import Group, Value
 from ..words.tvm_types import Expr
+
+if TYPE_CHECKING:
+    pass
 
 CHOICES = {"relax.where", "relax.concat"}  # their branches may part a vector
 
@@ -40,9 +43,9 @@ def lies_turned(group: Group, graph: GroupGraph, value: Value) -> bool:
 def _steps(group: Group, graph: GroupGraph, value: Value, origin: Value) -> tuple[int | None, int | None] | None:
     """How far neighbours on the last axis but one, and on the last, of ``value`` lie apart in ``origin``: None where
     that varies; None altogether if it is not read."""
-    found: list[list[Any]] = []
+    found: list[list[Expr]] = []
 
-    def source(of: Value) -> Any:
+    def source(of: Value) -> Source:
         def read(indices: Sequence[Expr]) -> Expr:
             if of is origin:
                 found.append(list(indices))
@@ -63,7 +66,9 @@ def _steps(group: Group, graph: GroupGraph, value: Value, origin: Value) -> tupl
     return step_of(value, place, origin, rank - 2), step_of(value, place, origin, rank - 1)
 
 
-def turn(k: KernelBuilder, lanes: int, dtype: str, rows: int, read: Any, write: Any) -> None:
+def turn(
+    k: KernelBuilder, lanes: int, dtype: str, rows: int, read: Callable[..., Expr], write: Callable[..., None]
+) -> None:
     """``read(i)`` gives row i < ``rows`` of a square, by a store of a vector (``read(i, local)``); ``write(j, vector)``
     takes its columns. Rows past the last are zero."""
     zero = tirx.Broadcast(tirx.const(0, dtype), lanes)

@@ -10,10 +10,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..math.stored_weights import stored_bytes
-from ..words.choice import Choice, Refusal
+from ..words.choice import Choice, OwnPlan, Refusal
 from ..words.group import Kernel, Request, Value, dtype_bytes
 from .box_cost import Costing, MemberCost, direct_cost
 from .facts import ConvFacts
@@ -48,48 +47,48 @@ class Algorithm(ABC):
         """The best plan for the request; ``facts`` are those of its box, where it has one."""
 
     @abstractmethod
-    def build(self, request: Request, facts: ConvFacts, plan: Any) -> Kernel:
+    def build(self, request: Request, facts: ConvFacts, plan: OwnPlan) -> Kernel:
         """The kernel of a plan that was offered for the same request."""
 
-    def cost(self, ask: Costing, plan: Any) -> MemberCost:
+    def cost(self, ask: Costing, plan: OwnPlan) -> MemberCost:
         """What boxes of the convolution cost, where ``plan`` is chosen for all of it."""
         return direct_cost(ask)
 
-    def label(self, plan: Any) -> str:
+    def label(self, plan: OwnPlan) -> str:
         """The name of a plan among the candidates of tuning, and in databases of measured choices."""
         return self.name
 
-    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Any]]:
+    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[OwnPlan]]:
         """Classes of plans that are worth a measurement, the best of each class first; near twins share a class."""
         return ()
 
-    def smaller(self, plan: Any, least: tuple[int, int], times: int) -> Any:
+    def smaller(self, plan: OwnPlan, least: tuple[int, int], times: int) -> OwnPlan:
         """The plan for boxes of fewer than ``least`` (rows, columns), which are the fewest that ``plan`` computes, with
         about so many times fewer columns; it reads the same weights. None if there is none."""
         return None
 
-    def overwrites(self, request: Request, facts: ConvFacts, plan: Any) -> tuple[Value, ...]:
+    def overwrites(self, request: Request, facts: ConvFacts, plan: OwnPlan) -> tuple[Value, ...]:
         """The inputs whose memory the output may take."""
         return ()
 
-    def loads(self, facts: ConvFacts, plan: Any) -> float | None:
+    def loads(self, facts: ConvFacts, plan: OwnPlan) -> float | None:
         """How often a kernel loads an element of the data as a part of a vector of channels, on average; None where it
         loads single elements."""
         return None
 
-    def stored(self, request: Request, facts: ConvFacts, plan: Any) -> int:
+    def stored(self, request: Request, facts: ConvFacts, plan: OwnPlan) -> int:
         """Bytes of the weights in the library, in the form that the kernel reads; padding lanes aside."""
         return plain_bytes(request, facts)
 
-    def held(self, request: Request, facts: ConvFacts, plan: Any) -> int:
+    def held(self, request: Request, facts: ConvFacts, plan: OwnPlan) -> int:
         """Bytes that one core holds beside what the kernel reads and writes."""
         return 0
 
-    def holds(self, request: Request, facts: ConvFacts, plan: Any, less: bool) -> list[Held]:
+    def holds(self, request: Request, facts: ConvFacts, plan: OwnPlan, less: bool) -> list[Held]:
         """What the kernel of a whole layer holds; and if ``less``, what it would with less and less room."""
         return [Held()]
 
-    def choice(self, plan: Any = None, cycles: float = math.inf, sure: bool = False) -> Choice:
+    def choice(self, plan: object = None, cycles: float = math.inf, sure: bool = False) -> Choice:
         return Choice(self.name, plan, self.label(plan), cycles, sure)
 
     def refuses(self, reason: str) -> Refusal:

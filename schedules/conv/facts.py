@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..operators.registry import attributes
 from ..words.dims import INFINITY, Open, bounds
 from ..words.group import Node, Value
 from ..words.sizes import usual
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 BYTES = "halotile.dot_conv"
 OPERATORS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
@@ -49,7 +52,7 @@ class ConvFacts:
     edges: tuple[tuple[int, int], ...] | None = None
     fill: int = 0
     empty: bool = False
-    sizes: tuple[Any, ...] | None = None
+    sizes: tuple[SizeLike, ...] | None = None
 
     @staticmethod
     def of(node: Node) -> ConvFacts:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -22,6 +22,9 @@ from ..words.tvm_types import Buffer, Expr
 from .facts import ConvFacts
 from .register_tile import Tile
 from .weight_prefetch import Next, Runs, ask
+
+if TYPE_CHECKING:
+    pass
 
 SHORT = 256  # steps of a reduction after which waiting for the lines of its result counts for nothing
 STACK_SUMS = 64 * 1024  # bytes that a task may hold on its stack
@@ -64,7 +67,7 @@ class ConvKernel:
     tile: Tile
     lanes: int
     ctx: Context
-    place: Callable[[list[Any]], list[Any]] = list  # from the kernel's own output coordinates to the tensor's
+    place: Callable[[list[Expr]], list[Expr]] = list  # from the kernel's own output coordinates to the tensor's
     steps: tuple[int, ...] = ()  # distance of neighbouring outputs of this kernel in the tensor, where not 1
     far: bool = False  # the weights don't stay in the second-level cache
     outputs: int = 0  # channels that this part of the kernel writes, whole vectors, where not all
@@ -78,11 +81,11 @@ class ConvKernel:
     below: Next | None = None  # how the input of the next row of tiles is
     distance: int = 0  # blocks of channels by which data is asked for before it is multiplied
     parts: int = 1  # that a panel of weights is passed in
-    sums: Any = None  # where what one part has summed waits for the next
-    sums_base: Any = 0  # where those of this core begin
+    sums: Expr = None  # where what one part has summed waits for the next
+    sums_base: int = 0  # where those of this core begin
     sums_room: int = 0  # elements that another part of the kernel needs there
     across: Expr = 0  # the tile that is being computed, counted over a row
-    row: Any = 0  # of tiles: the one that is being computed
+    row: Expr = 0  # of tiles: the one that is being computed
     number: Expr = 0  # of the tile, counted over the rows of an image
     first: Expr = None  # where the first element of the input lies that a tile of a box reads
 
@@ -116,7 +119,7 @@ class ConvKernel:
         return self.begin + group * self.tile.blocks
 
     @property
-    def spatial(self) -> tuple[Any, ...]:
+    def spatial(self) -> tuple[Expr, ...]:
         """Outputs along each spatial axis: numbers, or variables in an open box."""
         box = self.request.box
         if box is None or not box.open:
@@ -141,7 +144,7 @@ class ConvKernel:
         """
         return self.element_at(n, channel, self._read_at(position, taps))
 
-    def place_of(self, n: Expr, channel: Expr, position: list[Any], taps: list[Expr]) -> Expr:
+    def place_of(self, n: Expr, channel: Expr, position: list[Expr], taps: list[Expr]) -> Expr:
         """Where that lies in the memory of an input without a prologue."""
         return self._parted(self.offset(n, channel, self._read_at(position, taps)))
 
@@ -198,7 +201,7 @@ class ConvKernel:
         at = [p * s - b for p, s, b in zip(position, self.facts.strides, self.facts.before)]
         self.first = self.offset(n, channel, at)
 
-    def corner(self, axis: int) -> Any:
+    def corner(self, axis: int) -> Expr:
         """The first of this kernel's outputs along a spatial axis, in its own coordinates."""
         if self.ctx.origin is None:
             return 0
@@ -206,7 +209,7 @@ class ConvKernel:
         return tirx.floordiv(origin, self.steps[axis]) if self.steps else origin
 
     @contextmanager
-    def tasks(self, channel_groups: int) -> Iterator[tuple[Any, Any, list[Any]]]:
+    def tasks(self, channel_groups: int) -> Iterator[tuple[Expr, Expr, list[Expr]]]:
         """The parallel loop over batch, groups of channel blocks and rows of tiles; gives n, the channel group and
         the origins of all spatial axes but the last."""
         if self.is_open:
@@ -228,9 +231,9 @@ class ConvKernel:
         step, short = (self.tile.rows, -outer[-1] % self.tile.rows) if self.mixed else (1, 0)
         shared = (batch, channel_groups, rows, parallel, self.order, first, self.parts, step, short)
         with bands(self.ctx, *shared) as (n, group, row):
-            rest: Any = row
+            rest: Expr = row
             self.row = row
-            origins: list[Any] = []
+            origins: list[Expr] = []
             for i in reversed(range(len(outer))):
                 index = tirx.floormod(rest, counts[i]) if i else rest
                 rest = tirx.floordiv(rest, counts[i])
@@ -255,7 +258,7 @@ class ConvKernel:
             self.sums, self.sums_base = self.ctx.scratch(tasks * size, dtype), self.bind(task * size, tasks * size)
 
     @contextmanager
-    def _open_tasks(self, channel_groups: int) -> Iterator[tuple[Any, Any, list[Any]]]:
+    def _open_tasks(self, channel_groups: int) -> Iterator[tuple[Expr, Expr, list[Expr]]]:
         """The same loops over a box whose size is known at run time (and no smaller than the tile)."""
         rows, step = self.spatial[0], self.tile.rows
         batch, height = self.facts.data.shape[0], self.output.shape[2]
@@ -278,7 +281,7 @@ class ConvKernel:
         return self.ctx.ranged(self.k.bind(value, "o"), extent)
 
     @contextmanager
-    def columns(self) -> Iterator[Any]:
+    def columns(self) -> Iterator[Expr]:
         """The loop over tiles of the last axis; the last tile moves back where the width doesn't divide."""
         width, step = self.spatial[-1], self.tile.columns
         if self.is_open:
@@ -310,7 +313,7 @@ class ConvKernel:
         self.number = self.row * -(-self.spatial[-1] // (self.whole or self.tile).columns) + across
 
     @contextmanager
-    def taps(self, index: Expr) -> Iterator[tuple[Any, list[Any]]]:
+    def taps(self, index: Expr) -> Iterator[tuple[Expr, list[Expr]]]:
         """Loops over the taps; gives ``index * taps + tap``, and the tap of each axis. The taps of a tile's window are
         no loop: its steps are counted, and the last axis left out."""
         with ExitStack() as loops:
@@ -356,7 +359,7 @@ class ConvKernel:
 
     def result_runs(
         self, n: Expr, first_block: Expr, origins: list[Expr], column: Expr, run: Runs, step: Expr
-    ) -> list[tuple[Any, Any, bool]]:
+    ) -> list[tuple[Buffer, Expr, bool]]:
         """The same lines in runs along a row, for hints beside the reduction: (buffer, first element, written) of each
         of those that step ``step`` of the loops around the channels asks for."""
         found = []
@@ -391,19 +394,19 @@ class ConvKernel:
         self.ctx.channel = Channel(channel, block, zero, self.lanes, self.outputs or self.facts.outputs)
         return self.ctx.offset(value, [n, channel, *self.place(position)])
 
-    def element(self, value: Callable[[], Any], n: Expr, block: Expr, lane: Expr, position: list[Expr]) -> None:
+    def element(self, value: Callable[[], Expr], n: Expr, block: Expr, lane: Expr, position: list[Expr]) -> None:
         """Emits one vector of outputs: the epilogue on one accumulator, and its store."""
         channel = block * self.lanes + lane
         self.ctx.ranged(lane, self.lanes)
         self.ctx.channel = Channel(channel, block, lane, self.lanes, self.outputs or self.facts.outputs)
         self._write(value, [n, channel, *self.place(position)])
 
-    def plain_element(self, value: Callable[[], Any], n: Expr, channel: Expr, position: list[Expr]) -> None:
+    def plain_element(self, value: Callable[[], Expr], n: Expr, channel: Expr, position: list[Expr]) -> None:
         """Emits one element of outputs that are not in channel blocks."""
         self.ctx.channel = None
         self._write(value, [n, channel, *self.place(position)])
 
-    def _write(self, value: Callable[[], Any], indices: list[Expr]) -> None:
+    def _write(self, value: Callable[[], Expr], indices: list[Expr]) -> None:
         anchor = self.request.group.anchor
         assert anchor is not None
         made = self.graph.tensors[anchor.results[0]]

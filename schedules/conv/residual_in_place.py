@@ -9,11 +9,9 @@ row, whose width divides theirs, if the option ``once`` has the number of column
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 
-from ..emit.inline import Inliner, key
+from ..emit.inline import Inliner, Source, key
 from ..general.axes import is_axis
 from ..matmul.folded_moves import producers
 from ..operators.te_graph import GroupGraph
@@ -59,7 +57,7 @@ def taken_over(request: Request, facts: ConvFacts, tile: tuple[int, int] | None)
     axes = [tirx.Var(f"a{i}", "int32") for i in range(len(output.shape))]
     own = dict.fromkeys(fitting, True)
 
-    def watch(value: Value) -> Any:
+    def watch(value: Value) -> Source:
         def read(indices: tuple[Expr, ...]) -> Expr:
             if value in own:
                 same = all(e == 1 or is_axis(i, a) for i, a, e in zip(indices, axes, output.shape))

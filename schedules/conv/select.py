@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ..words.choice import Choice, Refusal
 from ..words.dims import Open
@@ -71,7 +70,7 @@ def offered(algorithm: Algorithm, request: Request, facts: ConvFacts) -> Choice 
     return algorithm.refuses(f"it stores {stored} bytes of weights, and the form without a transform {plain}")
 
 
-def fits_storage(algorithm: Algorithm, request: Request, facts: ConvFacts, plan: Any) -> bool:
+def fits_storage(algorithm: Algorithm, request: Request, facts: ConvFacts, plan: object) -> bool:
     """False for a plan whose transformed weights take more bytes than the weights themselves, where these are stored in
     fewer bytes. Multiply-adds read them then, or bytes; so nothing else would win by them."""
     return not request.policy.small_weights or algorithm.stored(request, facts, plan) <= plain_bytes(request, facts)

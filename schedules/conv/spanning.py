@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import tirx
 
@@ -30,7 +29,7 @@ class Owners:
 
     first: Expr
     count: int
-    group_of: Callable[[Any], Any]
+    group_of: Callable[[Expr], Expr]
 
 
 def spans_groups(facts: ConvFacts, lanes: int) -> bool:
@@ -39,7 +38,7 @@ def spans_groups(facts: ConvFacts, lanes: int) -> bool:
 
 
 @contextmanager
-def one_group(conv: ConvKernel, group: Any) -> Iterator[None]:
+def one_group(conv: ConvKernel, group: Expr) -> Iterator[None]:
     """A scope that runs for vectors of outputs that lie in one group of the convolution."""
     facts, lanes = conv.facts, conv.lanes
     last = tirx.min(group * lanes + lanes, facts.outputs) - 1
@@ -48,7 +47,7 @@ def one_group(conv: ConvKernel, group: Any) -> Iterator[None]:
 
 
 @contextmanager
-def several_groups(conv: ConvKernel, group: Any) -> Iterator[Owners]:
+def several_groups(conv: ConvKernel, group: Expr) -> Iterator[Owners]:
     """A scope that runs for vectors of outputs that lie in several groups; gives their owners."""
     facts, lanes, k = conv.facts, conv.lanes, conv.k
     first = conv.bind(tirx.floordiv(group * lanes, facts.group_out), facts.groups)
@@ -71,8 +70,8 @@ def group_counts(facts: ConvFacts, lanes: int) -> set[int]:
 
 
 def chosen(
-    conv: ConvKernel, owners: Owners, channel: Expr, read: Callable[[Any], Any]
-) -> Callable[[Any], Any]:
+    conv: ConvKernel, owners: Owners, channel: Expr, read: Callable[[Expr], Expr]
+) -> Callable[[Expr], Expr]:
     """A vector by lanes: what ``read`` gives for ``channel`` of each lane's group."""
     facts, k, lanes = conv.facts, conv.k, conv.lanes
     groups = [

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import tirx
@@ -42,6 +42,9 @@ from .facts import ConvFacts
 from .kernel import PARALLEL_FLOPS, ConvKernel, finish, new_context
 from .register_tile import Space, Tile, choose_tile, step_cycles
 from .weight_prefetch import next_panel, prefetch
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 GAIN = 0.97  # of the direct form's cycles: nearer than that, it is taken
 SHARED_GAIN = 0.94  # the same where cores share an image: pairs divide less evenly than rows
@@ -148,13 +151,13 @@ def build_halves(request: Request, facts: ConvFacts) -> Kernel:
 class _Positions(ConvKernel):
     """A convolution whose tiles are pairs of positions: ``column`` counts pairs, the one origin is 0 or 1."""
 
-    def at(self, pair: Any, odd: Any) -> Any:
+    def at(self, pair: Expr, odd: SizeLike) -> Expr:
         """The number of a position; the last has no partner where there is an odd number of them."""
         height, width = self.facts.out_spatial
         position = pair * 2 + odd
         return tirx.min(position, height * width - 1) if height * width % 2 and odd else position
 
-    def positions(self, origins: list[Expr], column: Expr, dy: Any, dx: Any) -> list[Any]:
+    def positions(self, origins: list[Expr], column: Expr, dy: Expr, dx: Expr) -> list[Expr]:
         position, width = self.at(column + dx, origins[0]), self.facts.out_spatial[1]
         return [tirx.floordiv(position, width), tirx.floormod(position, width)]
 
@@ -227,7 +230,7 @@ class _Halves:
                     ctx.ranged(panel, self.panels)
                     self._panel(image, panel, first, start, count, lefts, base, weights)
 
-    def _shared_panels(self, weights: Any, lefts: Any, size: int) -> None:
+    def _shared_panels(self, weights: Buffer, lefts: Buffer, size: int) -> None:
         """One launch for the left operands of all images, and one for the products."""
         k, ctx, zero = self.k, self.ctx, tirx.IntImm("int32", 0)
         with k.loop(self.images * self.depth, "parallel", "p") as p:
@@ -246,12 +249,12 @@ class _Halves:
                 ctx.ranged(panel, self.panels)
                 self._panel(image, panel, zero, zero, self.tiles, lefts, image * size, weights)
 
-    def _bind(self, value: Expr, extent: int) -> Any:
+    def _bind(self, value: Expr, extent: int) -> Expr:
         return self.conv.bind(value, extent)
 
-    def _pair(self, first: Expr, tile: Any) -> Any:
+    def _pair(self, first: Expr, tile: Expr) -> Expr:
         """The first pair of a tile; the last tile of a band is moved back."""
-        inside: Any = tile * self.tile.columns
+        inside: Expr = tile * self.tile.columns
         if self.own % self.tile.columns:
             inside = tirx.min(inside, self.own - self.tile.columns)
         return self._bind(first + inside, self.pairs - self.tile.columns + 1)
@@ -272,11 +275,11 @@ class _Halves:
         weight = np.asarray(self.facts.weight.constant).reshape(self.facts.outputs, self.facts.channels).T
         return linear_halves(weight)
 
-    def _place(self, slot: Any, tile: Any, block: Expr) -> Any:
+    def _place(self, slot: int, tile: Expr, block: Expr) -> Expr:
         """Where a tile of a left operand begins, within those of a block of tiles."""
         return ((slot * self.block_tiles + tile) * self.depth + block) * (self.tile.columns * self.lanes)
 
-    def _data(self, image: Expr, block: Expr, position: Expr, lane: Expr) -> Any:
+    def _data(self, image: Expr, block: Expr, position: Expr, lane: Expr) -> Expr:
         """An input that position ``position`` of the outputs reads."""
         layout, width = self.conv.request.layout(self.facts.data), self.facts.out_spatial[1]
         rows, columns = self.facts.strides
@@ -286,7 +289,7 @@ class _Halves:
         return self.conv.read(self.facts.data)[self.ctx.analyzer.simplify(layout.offset(at, block, lane))]
 
     def _sums(
-        self, image: Expr, first: Expr, start: Expr, count: Any, depth: int, lefts: Any, base: Expr, begin: Expr = 0
+        self, image: Expr, first: Expr, start: Expr, count: Expr, depth: int, lefts: Buffer, base: Expr, begin: Expr = 0
     ) -> None:
         """Left operands of ``count`` tiles, ``depth`` blocks of channels of each half from ``begin`` on."""
         k, ctx = self.k, self.ctx
@@ -311,7 +314,9 @@ class _Halves:
                         place = base + self._place(slot, t, block) + x * self.lanes + v
                         k.store(lefts, place, values[number])
 
-    def _left(self, number: int, image: Expr, pair: Any, t: Any, block: Expr, c: Expr, lefts: Any, base: Expr) -> Any:
+    def _left(
+        self, number: int, image: Expr, pair: Expr, t: Expr, block: Expr, c: Expr, lefts: Buffer, base: Expr
+    ) -> Expr:
         """How the elements of the left operand of a product are read, by pair of the tile."""
         slot = self.slots.get(number)
         if slot is not None:
@@ -323,7 +328,15 @@ class _Halves:
     # -- products --------------------------------------------------------------------------------
 
     def _panel(
-        self, image: Expr, panel: Expr, first: Expr, start: Expr, count: Any, lefts: Any, base: Expr, weights: Any
+        self,
+        image: Expr,
+        panel: Expr,
+        first: Expr,
+        start: Expr,
+        count: Expr,
+        lefts: Buffer,
+        base: Expr,
+        weights: Buffer,
     ) -> None:
         """All products of a panel of the left half of the outputs and its counterpart in the right one."""
         k, ctx, lanes, blocks, columns = self.k, self.ctx, self.lanes, self.tile.blocks, self.tile.columns
@@ -335,7 +348,7 @@ class _Halves:
         following = next_panel(target, self.tile, steps, self.block_tiles, self.depth, dtype_bytes(self.dtype))
 
         @contextmanager
-        def product(number: int, begin: tuple[Any, ...]) -> Iterator[tuple[Any, Any, Any]]:
+        def product(number: int, begin: tuple[Buffer, ...]) -> Iterator[tuple[Buffer, Expr, Expr]]:
             with k.loop(count, name="t") as t:
                 ctx.ranged(t, self.block_tiles)
                 pair, at = self._pair(first, start + t), t * size
@@ -366,11 +379,11 @@ class _Halves:
                             k.store(acc, slot, acc[slot] + factor * weights[step + b * lanes + v])
                 yield acc, at, pair
 
-        def keep(memory: Any, at: Expr, acc: Buffer) -> None:
+        def keep(memory: Buffer, at: Expr, acc: Buffer) -> None:
             with k.loop(columns * blocks, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
                 k.store(memory, at + z * lanes + v, acc[z * lanes + v])
 
-        def write(acc: Buffer, pair: Any, place: tuple[int, Any]) -> None:
+        def write(acc: Buffer, pair: Expr, place: tuple[int, Expr]) -> None:
             self.conv.epilogue(acc, image, place[1], [place[0]], pair, blocks)
 
         c11, c12, c21, c22 = ((odd, place) for odd in (0, 1) for place in (near, near + self.vectors))
@@ -390,7 +403,7 @@ class _Halves:
         with product(6, (u,)) as (acc, _, pair):
             write(acc, pair, c21)
 
-    def _begin(self, sources: list[tuple[Any, Any]]) -> Any:
+    def _begin(self, sources: list[tuple[Buffer, Expr]]) -> Buffer:
         """Accumulators that hold a sum of tiles of U and W."""
         k, lanes = self.k, self.lanes
         acc = k.local("acc", self.dtype, self.tile.columns * self.tile.blocks * lanes)

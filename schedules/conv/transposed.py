@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from .kernel import ConvKernel, finish, new_context
 from .register_tile import Tile
 from .winograd.kernel import emit_winograd
 from .winograd.transposed_phases import PhasePlans, plan_phases
+
+if TYPE_CHECKING:
+    from ..words.tvm_types import Expr
 
 SCRATCH = ("data", "products")  # of Winograd's transforms
 
@@ -146,7 +149,7 @@ def build_transposed(request: Request) -> Kernel:
     shared = {name: ctx.scratch(elements, "float32") for name, elements in scratch if elements}
     for phase, plan in zip(phases, plans):
 
-        def place(position: list[Any], offsets: tuple[int, ...] = phase.offsets) -> list[Any]:
+        def place(position: list[Expr], offsets: tuple[int, ...] = phase.offsets) -> list[Expr]:
             return [q * s + o for q, s, o in zip(position, strides, offsets)]
 
         if plan is not None:

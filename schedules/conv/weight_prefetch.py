@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import tirx
 
@@ -79,17 +78,19 @@ class Next:
     lines: int
     line: int
 
-    def share(self, bind: Callable[[Any, int], Any], number: Expr) -> Expr:
+    def share(self, bind: Callable[[Expr, int], Expr], number: Expr) -> Expr:
         """Position where the share of tile ``number`` begins, from the start of the panel that it multiplies by."""
         last = max(0, -(-self.size // self.line) - self.steps * self.lines)
         first = tirx.min(tirx.floormod(number, self.tiles) * (self.steps * self.lines), last)
         return bind(self.size + first * self.line, self.size + last * self.line + 1)
 
-    def spreads(self, channels: Any) -> bool:
+    def spreads(self, channels: int) -> bool:
         """True if the prefetches of a step can be emitted one by one, beside its channels."""
         return isinstance(channels, int) and channels >= self.lines and self.lines * self.line % channels == 0
 
-    def ask_beside(self, k: Any, buffer: Buffer, share: Expr, step: Expr, channel: Expr, channels: int) -> None:
+    def ask_beside(
+        self, k: KernelBuilder, buffer: Buffer, share: Expr, step: Expr, channel: Expr, channels: int
+    ) -> None:
         """Emits the prefetch of one channel of a step."""
         stored = buffer.stored if isinstance(buffer, Widened) else buffer
         hint(k, stored, share + (step * channels + channel) * (self.lines * self.line // channels))
@@ -118,7 +119,7 @@ class Runs:
     reach: int
 
 
-def spread_runs(tile: Tile, lanes: int, steps: int, channels: Any, element_bytes: int) -> Runs | None:
+def spread_runs(tile: Tile, lanes: int, steps: int, channels: int, element_bytes: int) -> Runs | None:
     """The prefetches of a tile's epilogue, spread over ``steps`` of its reduction; None where a step would have to ask
     for more than two lines a channel."""
     if not isinstance(channels, int):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
@@ -31,10 +31,14 @@ from ..math.float16 import Halved, half_load, halved
 from ..math.wrapping import wraps
 from ..words.atoms import variable
 from ..words.dims import Dim
+from ..words.tvm_types import Attribute, Buffer, Expr, PrimFunc, Stmt
 from .known_gathers import Written
 from .open_sizes import SIZES, symbols_in
 from .register_transpose import Square
 from .vector_reads import gathered, index, repeated, run, strided, undefined
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 STACK_BYTES = 64 * 1024  # memory of a scope that lies on the stack; larger one is taken from the worker's workspace
 
@@ -51,10 +55,10 @@ class _Vectors:
     """An open vectorised loop: what comes before it and what is in it so far, and how many guards and names there were
     when it began."""
 
-    lane: Any
+    lane: Expr
     width: int
-    before: list[Any]
-    scope: list[Any]
+    before: list[Stmt]
+    scope: list[Stmt]
     guards: int
     bound: int
 
@@ -68,25 +72,25 @@ class KernelBuilder:
         self.register_values = 0  # of float32 that the vector registers hold, where a kernel asks
         self.factor_values = 0  # of these that a factor takes which all lanes share
         self.workspace = 0  # bytes of memory of scopes that is too large for the stack
-        self._params: list[Any] = []
-        self._scalars: list[Any] = []
-        self._prologue: list[Any] = []
-        self._scopes: list[list[Any]] = [[]]
+        self._params: list[Expr] = []
+        self._scalars: list[Expr] = []
+        self._prologue: list[Stmt] = []
+        self._scopes: list[list[Stmt]] = [[]]
         self._fresh = 0
         self._shifted = 0  # loops around the present place that don't begin at zero
-        self.guards: list[Any] = []  # conditions of if_then_else written so far
-        self._bound: list[Any] = []
+        self.guards: list[Expr] = []  # conditions of if_then_else written so far
+        self._bound: list[Expr] = []
         self._vectors: list[_Vectors] = []  # open vectorised loops
-        self._inside: list[Any] = []  # variables of the loops within the outermost of these, itself included
+        self._inside: list[Expr] = []  # variables of the loops within the outermost of these, itself included
         self._conditions = 0  # open conditions within it
-        self.tables: dict[Any, np.ndarray] = {}  # constants, by their buffers
+        self.tables: dict[Buffer, np.ndarray] = {}  # constants, by their buffers
         self.written: Written | None = None  # while the vectors of a line are written out
         self.square: Square | None = None  # while the columns of a square are
-        self.attributes: dict[str, Any] = {}  # of the function, beside those that it is finished with
+        self.attributes: dict[str, Attribute] = {}  # of the function, beside those that it is finished with
 
     # -- buffers ---------------------------------------------------------------------------------
 
-    def pointer(self, name: str, dtype: str, elements: Any) -> Any:
+    def pointer(self, name: str, dtype: str, elements: SizeLike) -> Buffer:
         """A parameter: a pointer to ``elements`` values, aligned to one element only."""
         var = tirx.Var(f"p_{name}", tvm.ir.PointerType(tvm.ir.PrimType(storage_dtype(dtype))))
         size = dtype_size(dtype)
@@ -98,13 +102,13 @@ class KernelBuilder:
         self._prologue.append(tirx.DeclBuffer(buffer, data=var))
         return buffer
 
-    def scalar(self, name: str) -> Any:
+    def scalar(self, name: str) -> Expr:
         """An int32 parameter; all come after the pointers."""
         var = tirx.Var(name, "int32")
         self._scalars.append(var)
         return var
 
-    def local(self, name: str, dtype: str, elements: Any, scope: str = "local") -> Any:
+    def local(self, name: str, dtype: str, elements: Expr, scope: str = "local") -> Buffer:
         """Memory on the stack (registers, after unrolling), uninitialised, for the enclosing scope. Keep it small; an
         open number of elements lies in the worker's workspace."""
         if isinstance(elements, Dim):
@@ -116,7 +120,7 @@ class KernelBuilder:
         self.add(tirx.AllocBuffer(buffer))
         return buffer
 
-    def _open_local(self, name: str, dtype: str, elements: Dim) -> Any:
+    def _open_local(self, name: str, dtype: str, elements: Dim) -> Buffer:
         buffer = tirx.decl_buffer((elements,), dtype, name=self.fresh(name), scope="global", layout=None)
         self.workspace = self.workspace + (elements * dtype_size(dtype) // 64 + 2) * 64
         self.add(tirx.AllocBuffer(buffer))
@@ -129,13 +133,13 @@ class KernelBuilder:
 
     # -- statements ------------------------------------------------------------------------------
 
-    def add(self, statement: Any) -> None:
+    def add(self, statement: Stmt) -> None:
         self._scopes[-1].append(statement)
 
-    def load(self, buffer: Any, offset: Any) -> Any:
+    def load(self, buffer: Buffer, offset: Expr) -> Expr:
         return buffer[offset]
 
-    def store(self, buffer: Any, offset: Any, value: Any) -> None:
+    def store(self, buffer: Buffer, offset: Expr, value: Expr) -> None:
         if isinstance(buffer, Narrow):
             self.attributes[NARROWS] = 1
             bits = bits_of(value)
@@ -146,7 +150,7 @@ class KernelBuilder:
             buffer, value = buffer.stored, halved(value)
         self.add(tirx.BufferStore(buffer, value, [index(offset)]))
 
-    def bind(self, value: Any, name: str = "t") -> Any:
+    def bind(self, value: Expr, name: str = "t") -> Expr:
         """Names a value so that it is computed once.
 
         The value goes through a local buffer of one element or vector, which LLVM keeps in a register: TVM's simplifier
@@ -182,7 +186,7 @@ class KernelBuilder:
         self._bound.append(var)
         return var
 
-    def _in_whole_vectors(self, value: Any, lane: Any, width: int) -> Any | None:
+    def _in_whole_vectors(self, value: Expr, lane: Expr, width: int) -> Expr | None:
         """A read of every n-th element, or of every element n times, or in a line that is written out, as a shuffle of
         whole vectors; None for anything else."""
         bits = bits_of(value)
@@ -212,19 +216,19 @@ class KernelBuilder:
             return tirx.Shuffle([short] * times, order)  # TVM wants as many lanes as come out
         return gathered(value.source, base, stride, width)
 
-    def _varies(self, value: Any) -> bool:
+    def _varies(self, value: Expr) -> bool:
         """True if ``value`` depends on the lane, or on loops or conditions inside the vectorised loop."""
         used = tirx.analysis.undefined_vars(value)
         return self._conditions > 0 or any(v.same_as(u) for u in used for v in self._inside)
 
-    def hold(self, index: Any, name: str = "t") -> Any:
+    def hold(self, index: Expr, name: str = "t") -> Expr:
         """Names an index in a way that the simplifier doesn't see through."""
         buffer = self.local(name, "int32", 1)
         self.store(buffer, 0, index)
         return buffer[0]
 
     @contextmanager
-    def loop(self, extent: int | Any, kind: str = "serial", name: str = "i", begin: Any = 0) -> Iterator[Any]:
+    def loop(self, extent: SizeLike | Expr, kind: str = "serial", name: str = "i", begin: Expr = 0) -> Iterator[Expr]:
         """``for var in range(begin, begin + extent)``. A loop of one iteration is no loop.
 
         A vectorised loop whose body has a guard that depends on the lane becomes a plain one: TVM would scalarise it
@@ -258,13 +262,13 @@ class KernelBuilder:
             kind = self._kind(var, guards, bound)
         self.add(tirx.For(var, begin, index(extent), _KINDS[kind], body))
 
-    def _kind(self, lane: Any, guards: int, bound: int) -> str:
+    def _kind(self, lane: Expr, guards: int, bound: int) -> str:
         """Of a loop over lanes: plain if a guard since those depends on one."""
         inner = [lane, *self._bound[bound:]]
         found = (u for c in self.guards[guards:] for u in tirx.analysis.undefined_vars(c))
         return "serial" if any(v.same_as(u) for u in found for v in inner) else "vectorized"
 
-    def amend(self, values: Sequence[Any], size: Any, limit: int, exact: Callable[[], Sequence[Any]]) -> list[Any]:
+    def amend(self, values: Sequence[Expr], size: Expr, limit: int, exact: Callable[[], Sequence[Expr]]) -> list[Expr]:
         """``values``, or those of ``exact`` in lanes where ``size`` (int32) is at least ``limit``; they are computed
         for a vector if one of its lanes is so large:
 
@@ -276,7 +280,7 @@ class KernelBuilder:
         size = self.placed(size)
         kept = [self.placed(value) for value in values]
         top = self._top(size) if self._vectors else size
-        scope: list[Any] = []
+        scope: list[Stmt] = []
         self._scopes.append(scope)
         self._conditions += bool(self._vectors)
         for place, value in zip(kept, exact()):
@@ -287,7 +291,7 @@ class KernelBuilder:
         self.add(body if top is None else tirx.IfThenElse(top >= tirx.IntImm("int32", limit), body, None))
         return kept
 
-    def placed(self, value: Any) -> Any:
+    def placed(self, value: Expr) -> Expr:
         """A read of memory of its own that holds ``value``, one element or one for each lane."""
         vectors = self._vectors[-1] if self._vectors else None
         width, at = (vectors.width, vectors.lane) if vectors else (1, index(0))
@@ -296,13 +300,13 @@ class KernelBuilder:
         self.store(buffer, at, value)
         return buffer[at]
 
-    def whole(self, vector: Any, dtype: str, width: int) -> Any:
+    def whole(self, vector: Expr, dtype: str, width: int) -> Expr:
         """``vector`` of ``width`` elements in memory of its own, so that it is computed once."""
         buffer = self.local("t", dtype, width)
         self.add(tirx.BufferStore(buffer, vector, [run(0, width)]))
         return buffer[run(0, width)]
 
-    def _top(self, size: Any) -> Any | None:
+    def _top(self, size: Expr) -> Expr | None:
         """The largest ``size`` of all lanes, found between two halves of the open vectorised loop; None where the
         loop is not the innermost thing that is open, or has memory that its second half would not see."""
         vectors = self._vectors[-1]
@@ -325,12 +329,12 @@ class KernelBuilder:
             width = half
         return folded[0]
 
-    def guard(self, condition: Any) -> None:
+    def guard(self, condition: Expr) -> None:
         """Notes a condition under which something is read (see :meth:`loop`)."""
         self.guards.append(condition)
 
     @contextmanager
-    def when(self, condition: Any) -> Iterator[None]:
+    def when(self, condition: Expr) -> Iterator[None]:
         """A scope whose statements run if ``condition`` holds."""
         self._scopes.append([])
         inside = int(bool(self._vectors))
@@ -342,7 +346,7 @@ class KernelBuilder:
         self.add(tirx.IfThenElse(condition, body, None))
 
     @contextmanager
-    def capture(self) -> Iterator[list[Any]]:
+    def capture(self) -> Iterator[list[Stmt]]:
         """A scope whose statements are given and not added."""
         self._scopes.append([])
         statements = self._scopes[-1]
@@ -362,7 +366,7 @@ class KernelBuilder:
                 if statement is not None:
                     self.add(statement)
 
-    def finish(self, attributes: dict[str, Any] | None = None) -> Any:
+    def finish(self, attributes: dict[str, bool] | None = None) -> PrimFunc:
         """The PrimFunc of all statements: a C function on raw pointers that returns 0."""
         body = sequence([*self._prologue, *self._scopes[0], tirx.Return(tirx.IntImm("int32", 0))])
         sizes = symbols_in(body)
@@ -372,12 +376,12 @@ class KernelBuilder:
         return function.with_attrs({**attrs, **({SIZES: sizes} if sizes else {})})
 
 
-def _allocates(statement: Any) -> bool:
+def _allocates(statement: Stmt) -> bool:
     parts = statement.seq if isinstance(statement, tirx.SeqStmt) else [statement]
     return any(isinstance(part, tirx.AllocBuffer) for part in parts)
 
 
-def made_by(statements: Sequence[Any]) -> Iterator[Any]:
+def made_by(statements: Sequence[Stmt]) -> Iterator[Buffer]:
     """Names and memory that ``statements`` make for themselves, the loops in them included."""
     for s in statements:
         if isinstance(s, tirx.SeqStmt):
@@ -393,7 +397,7 @@ def made_by(statements: Sequence[Any]) -> Iterator[Any]:
             yield s.buffer
 
 
-def sequence(statements: Sequence[Any]) -> Any:
+def sequence(statements: Sequence[Stmt]) -> Stmt:
     """One statement for all ``statements``, which may be none."""
     if len(statements) == 1:
         return statements[0]

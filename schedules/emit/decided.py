@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm_ffi
 from tvm import tirx
@@ -14,6 +14,9 @@ from ..words.dims import Open
 from ..words.sizes import SYMBOLS, dim_of
 from ..words.tvm_types import Expr
 
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
+
 FAR = 1 << 30  # beyond it, a sum of two numbers may leave int32
 
 
@@ -22,7 +25,7 @@ class Parted:
     """An index that is ``times * length + rest``, of which no division is left: ``length`` is a number or a dim."""
 
     index: Expr
-    length: Any
+    length: SizeLike
     times: Expr
     rest: Expr
 
@@ -41,7 +44,7 @@ def without_casts(index: Expr) -> Expr:
     return index
 
 
-def divisor_of(expr: Expr) -> Any:
+def divisor_of(expr: Expr) -> Expr:
     """The number or dim that an index is divided by; None for anything else."""
     try:
         return dim_of(expr)
@@ -50,7 +53,7 @@ def divisor_of(expr: Expr) -> Any:
 
 
 def end_of(
-    kind: type, a: Expr, b: Expr, simplify: Callable[[Any], Any] | None, choices: list[Expr]
+    kind: type, a: Expr, b: Expr, simplify: Callable[[Expr], Expr] | None, choices: list[Expr]
 ) -> Expr:
     """The smaller or larger of two whole numbers. Of positions of open sizes (a clamp, a mirror) it is a choice, which
     may be known; else it is added to ``choices``."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tvm
 import tvm_ffi
@@ -26,12 +25,12 @@ from tvm.ir.prim import expr as prim
 
 from ..math import exponential, powers, remainder, trigonometry, wrapping
 from ..words.sizes import dim_of, narrowed, surely
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Expr, Operation
 from .decided import Parted, end_of, is_known, on_indices
 
-Source = Callable[[tuple[Any, ...]], Any]
+Source = Callable[[tuple[Expr, ...]], Expr]
 
-_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+_BINARY: dict[type, Callable[[Expr, Expr], Expr]] = {
     prim.Add: lambda a, b: a + b,
     prim.Sub: lambda a, b: a - b,
     prim.Mul: lambda a, b: a * b,
@@ -57,12 +56,12 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
 
 _FLOAT_TRAPS = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.EQ, prim.NE)
 # plain forms of functions, by TVM's name and by that of the C library
-FLOAT32: dict[str, Callable[..., Any]] = {**exponential.FLOAT32, **trigonometry.FLOAT32}
-LIBM: dict[str, Callable[..., Any]] = {**exponential.LIBM, **trigonometry.LIBM, **powers.LIBM}
+FLOAT32: dict[str, Callable[..., Expr]] = {**exponential.FLOAT32, **trigonometry.FLOAT32}
+LIBM: dict[str, Callable[..., Expr]] = {**exponential.LIBM, **trigonometry.LIBM, **powers.LIBM}
 _LONG = 200  # nodes under a condition, beyond which its values have names
 
 
-def key(tensor: te.Tensor) -> tuple[Any, int]:
+def key(tensor: te.Tensor) -> tuple[Operation, int]:
     """A hashable identity of a TE tensor (its own ``==`` builds an expression)."""
     return (tensor.op, int(tensor.value_index))
 
@@ -72,10 +71,10 @@ class Inliner:
 
     def __init__(
         self,
-        sources: dict[tuple[Any, int], Source],
-        bind: Callable[[Any], Any] | None = None,
-        guard: Callable[[Any], None] | None = None,
-        simplify: Callable[[Any], Any] | None = None,
+        sources: dict[tuple[Operation, int], Source],
+        bind: Callable[[Expr], Expr] | None = None,
+        guard: Callable[[Expr], None] | None = None,
+        simplify: Callable[[Expr], Expr] | None = None,
         rounds: bool = True,
         amend: trigonometry.Amend | None = None,
     ) -> None:
@@ -85,16 +84,16 @@ class Inliner:
         self._bind = bind
         self._guard = guard
         self._simplify = simplify
-        self._extents: dict[Any, Any] = {}
+        self._extents: dict[Expr, Expr] = {}
         self._guards = 0  # guards around the present place under which nothing has a name
-        self._lengths: dict[Any, int] = {}  # of stages, in nodes without names
-        self._reads: list[Any] = []  # guards around the present place that reads alone keep
+        self._lengths: dict[Expr, int] = {}  # of stages, in nodes without names
+        self._reads: list[Expr] = []  # guards around the present place that reads alone keep
         self._indexing = 0
-        self.values: list[Any] | None = None  # axis values used other than as an index, if somebody asks
+        self.values: list[Expr] | None = None  # axis values used other than as an index, if somebody asks
         self.choices: list[Expr] = []  # conditions that are open when the kernel is written
         self.divided: list[tuple[Expr, Expr]] = []  # axes that are divided, and by what
         self.parted: Parted | None = None  # an axis whose quotient and remainder are known
-        self._cache: dict[Any, list[tuple[tuple[Any, ...], Any]]] = {}
+        self._cache: dict[tuple[tuple[Operation, int], tuple[int, ...]], list[tuple[tuple[Expr, ...], Expr]]] = {}
 
     def bind(self, value: Expr) -> Expr:
         if self._bind is None or self._guards or isinstance(value, (tirx.Var, prim.IntImm, prim.FloatImm)):
@@ -131,12 +130,12 @@ class Inliner:
             entries.append((indices, value))
         return value
 
-    def declare(self, op: Any) -> None:
+    def declare(self, op: Operation) -> None:
         """Notes the extents of a stage's axes, by which reads at bare axes are known to be inside."""
         for axis in (*op.axis, *op.reduce_axis):
             self._extents[axis.var] = dim_of(axis.dom.extent)
 
-    def expression(self, expr: Expr, axes: dict[Any, Any]) -> Expr:
+    def expression(self, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
         """``expr`` with axes substituted and tensor reads inlined."""
         kind = type(expr)
         if kind is tirx.Var:
@@ -169,7 +168,7 @@ class Inliner:
             raise ValueError("a reduction can't be inlined")
         return expr
 
-    def _operation(self, kind: type, expr: Expr, axes: dict[Any, Any]) -> Expr:
+    def _operation(self, kind: type, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
         """An operation of two operands; those that have a form of their own as a whole take it."""
         if kind is prim.Add and (x := _normal(expr)) is not None:
             return exponential.normal_cdf(self.bind(self.expression(x, axes)), self.bind)
@@ -221,13 +220,13 @@ class Inliner:
             return expr
         return self._bind(expr)
 
-    def _selected(self, expr: Expr, axes: dict[Any, Any]) -> Expr:
+    def _selected(self, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
         """A choice, or a division whose guards depend on what its operands are here."""
         if (found := wrapping.division(expr)) is not None:
             return self._binary(found[0], *(self.expression(e, axes) for e in found[1:]))
         return self._choice(expr.condition, expr.true_value, expr.false_value, axes)
 
-    def _choice(self, condition: Expr, yes: Expr, no: Expr, axes: dict[Any, Any]) -> Expr:
+    def _choice(self, condition: Expr, yes: Expr, no: Expr, axes: dict[Expr, Expr]) -> Expr:
         condition = self.expression(condition, axes)
         if self._simplify is not None and on_indices(condition):
             condition = self._simplify(condition)  # block * 16 + lane < 64 becomes block < 4: the same for all lanes
@@ -248,7 +247,7 @@ class Inliner:
             self._guard(condition)
         return tirx.if_then_else(condition, a, b)
 
-    def _named_choice(self, condition: Expr, yes: Expr, no: Expr, axes: dict[Any, Any]) -> Expr:
+    def _named_choice(self, condition: Expr, yes: Expr, no: Expr, axes: dict[Expr, Expr]) -> Expr:
         """A choice of which only the reads are guarded: both arms are computed, and their values have names."""
         if not on_indices(condition):
             condition = self.bind(condition)
@@ -265,7 +264,7 @@ class Inliner:
                 self._cache = outside
         return tirx.Select(condition, *values)
 
-    def _is_long(self, *arms: Any) -> bool:
+    def _is_long(self, *arms: Expr) -> bool:
         """True if ``arms``, written out without names, call functions whose plain form has many instructions, or repeat
         what they read until they are as long."""
         return sum(map(self._length, arms)) >= _LONG
@@ -306,7 +305,7 @@ class Inliner:
         known = self._extents.get(index) if isinstance(index, tirx.Var) else None
         return known is not None and surely(lambda: known <= dim_of(extent))
 
-    def _call(self, expr: Expr, axes: dict[Any, Any]) -> Expr:
+    def _call(self, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
         name = expr.op.name if isinstance(expr.op, tvm.ir.Op) else ""
         if name == "te.tensor_load":
             self._indexing += 1
@@ -331,14 +330,14 @@ class Inliner:
             return remainder.remainder(self.bind(args[1]), self.bind(args[2]), self.bind)
         return Call(expr.op, args, expr.attrs, ret_ty=expr.ty)
 
-    def _function(self, function: Callable[..., Any], x: Expr) -> Expr:
+    def _function(self, function: Callable[..., Expr], x: Expr) -> Expr:
         """``function`` of ``x``, with what is seldom needed apart where values have names."""
         if function in trigonometry.REDUCED and self._bind is not None and not self._guards:
             return function(x, self.bind, self._amend)
         return function(x, self.bind)
 
 
-def _gate(product: Expr) -> tuple[Any, Any] | None:
+def _gate(product: Expr) -> tuple[Expr, Expr] | None:
     """(a, x) of a product a * sigmoid(x)."""
     for value, factor in ((product.a, product.b), (product.b, product.a)):
         if isinstance(factor, Call) and getattr(factor.op, "name", "") == "tirx.sigmoid":

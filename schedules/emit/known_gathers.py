@@ -9,8 +9,6 @@ whole vectors that hold them, and weights from a table are a constant vector. TV
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import tvm
 from tvm import tirx
@@ -22,7 +20,7 @@ from ..words.tvm_types import Buffer, Expr
 MOST_VECTORS = 128  # of a line: beyond, its code would be too large for what it saves
 MOST_LOADS = 4  # whole vectors that hold the elements of one; with more, reading one by one is as fast
 
-_INTEGERS: dict[type, Any] = {
+_INTEGERS: dict[type, Expr] = {
     prim.Add: np.add,
     prim.Sub: np.subtract,
     prim.Mul: np.multiply,
@@ -47,9 +45,9 @@ class Written:
     ``row`` is (load, index along the row, length of the row): elements of the row may be read beside those wanted.
     """
 
-    def __init__(self, tables: dict[Any, np.ndarray]) -> None:
+    def __init__(self, tables: dict[Buffer, np.ndarray]) -> None:
         self.tables = tables
-        self.row: tuple[Any, Any, int] | None = None
+        self.row: tuple[Expr, Expr, int] | None = None
         self.shuffles = 0
 
     def known(self, value: Expr, lane: Expr, width: int) -> bool:
@@ -83,7 +81,7 @@ class Written:
                 return int(first[0]), int(first[0]) + self.row[2] - 1
         return int(offsets.min()), int(offsets.max())
 
-    def _parts(self, index: Expr, lane: Expr, width: int) -> tuple[Any, np.ndarray | None]:
+    def _parts(self, index: Expr, lane: Expr, width: int) -> tuple[Expr, np.ndarray | None]:
         """``index`` as a sum of what is the same for all lanes and of a number for each."""
         if not _has_lane(index, lane) and not isinstance(index, prim.IntImm):
             return index, np.zeros(width, np.int64)
@@ -157,7 +155,7 @@ def _picked(buffer: Buffer, base: Expr, offsets: np.ndarray, reach: tuple[int, i
     return tirx.Shuffle(vectors, [tirx.IntImm("int32", o) for o in order])
 
 
-def _constants(values: np.ndarray, dtype: Any) -> Expr:
+def _constants(values: np.ndarray, dtype: str) -> Expr:
     make = tirx.FloatImm if values.dtype.kind == "f" else tirx.IntImm
     convert = float if values.dtype.kind == "f" else int
     if (values == values[0]).all():

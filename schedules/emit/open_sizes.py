@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm_ffi
 from tvm import tirx
 
 from ..words.atoms import variable
 from ..words.sizes import has_symbols, is_symbol
-from ..words.tvm_types import Stmt
+from ..words.tvm_types import Expr, PrimFunc, Stmt
 
 SIZES = "halotile.sizes"  # attribute of a function: the names of its symbols
 
 
-def sizes_of(function: Any) -> list[Any]:
+def sizes_of(function: PrimFunc) -> list[Expr]:
     """The sizes that a function takes as its last parameters."""
     return [variable(str(name), "int32") for name in (function.attrs or {}).get(SIZES, ())]
 
@@ -26,7 +24,7 @@ def symbols_in(statement: Stmt) -> list[str]:
     if not has_symbols():
         return []
 
-    def note(variable_: Any) -> None:
+    def note(variable_: Expr) -> None:
         if is_symbol(variable_):
             found.add(variable_.name)
 

@@ -11,7 +11,7 @@ takes 64 reads. Method: J. O. Eklundh, A fast computer method for matrix transpo
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import tvm_ffi
 from tvm import sym, tirx
@@ -31,12 +31,14 @@ def side_of(vector_bits: int, size: int) -> int:
 class Square:
     """A square that is being written: reads at base + i + stride * lane, where ``column`` is i."""
 
-    def __init__(self, side: int, simplify: Any) -> None:
+    def __init__(self, side: int, simplify: Callable[[Expr], Expr]) -> None:
         self.side, self.simplify = side, simplify
         self.column = 0
-        self.found: list[tuple[Any, Any, Any, list[Any]]] = []  # buffer, base of column 0, stride, columns
+        self.found: list[tuple[Expr, Expr, Expr, list[Expr]]] = []  # buffer, base of column 0, stride, columns
 
-    def vector(self, value: Expr, lane: Expr, width: int, before: list[Stmt], fresh: Any) -> Expr | None:
+    def vector(
+        self, value: Expr, lane: Expr, width: int, before: list[Stmt], fresh: Callable[[str], str]
+    ) -> Expr | None:
         """The vector of a read across rows; the whole square is read ``before`` where this is the first column of it
         that is wanted."""
         if width != self.side or not isinstance(value, TensorLoad) or len(value.indices) != 1:
@@ -62,7 +64,7 @@ class Square:
         self.found.append((value.source, base, stride, columns))
         return columns[column][tirx.Ramp(0, 1, width)]
 
-    def _column(self, base: Expr, stride: Any) -> int | None:
+    def _column(self, base: Expr, stride: Expr) -> int | None:
         """The column of its square that begins at ``base``; rows are ``stride`` apart, a number, or an expression where
         sizes are open."""
         return self.column
@@ -71,11 +73,13 @@ class Square:
         """True if a square may be read whose first wanted column is ``column``."""
         return column == 0
 
-    def _read(self, source: Buffer, base: Expr, stride: Any, before: list[Stmt], fresh: Any) -> list[Buffer]:
+    def _read(
+        self, source: Buffer, base: Expr, stride: Expr, before: list[Stmt], fresh: Callable[[str], str]
+    ) -> list[Buffer]:
         n, dtype = self.side, str(source.dtype)
         bits = int("".join(c for c in dtype if c.isdigit()))
         q = min(n, PART * 8 // bits)
-        columns: list[Any] = []
+        columns: list[Buffer] = []
 
         def kept(value: Expr) -> Buffer:
             buffer = tirx.decl_buffer((n,), dtype, name=fresh("q"), scope="local", layout=None)
@@ -100,7 +104,7 @@ class Aligned(Square):
     """Squares whose columns are the channels of a block: the first one lies at a multiple of ``side``. All of them are
     read within one scope, in which their columns may be wanted in any order."""
 
-    def _column(self, base: Expr, stride: Any) -> int | None:
+    def _column(self, base: Expr, stride: Expr) -> int | None:
         column = self.simplify(tirx.floormod(base, self.side))
         whole = isinstance(stride, int) and stride % self.side == 0
         return int(column.value) if isinstance(column, prim.IntImm) and whole else None
@@ -109,7 +113,7 @@ class Aligned(Square):
         return True
 
 
-def _alike(a: Any, b: Any) -> bool:
+def _alike(a: Expr, b: Expr) -> bool:
     """True for equal strides."""
     if isinstance(a, int) or isinstance(b, int):
         return isinstance(a, int) and isinstance(b, int) and a == b

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
 from tvm import sym, tirx
 from tvm.ir.expr import TensorLoad
@@ -13,7 +11,7 @@ from ..words.dims import is_dim, to_index
 from ..words.tvm_types import Buffer, Expr
 
 
-def strided(value: Expr, lane: Expr, width: int) -> tuple[Any, int]:
+def strided(value: Expr, lane: Expr, width: int) -> tuple[Expr | None, int]:
     """(base, stride) of a read at base + stride * lane with a stride of two to four; (None, 1) for anything else, and
     for vectors so short that those which hold the elements would end beyond the last."""
     if width < 4 or not isinstance(value, TensorLoad) or len(value.indices) != 1:
@@ -24,11 +22,11 @@ def strided(value: Expr, lane: Expr, width: int) -> tuple[Any, int]:
     return linear[1], int(linear[0].value)
 
 
-def repeated(value: Expr, lane: Expr, width: int) -> tuple[Any, int]:
+def repeated(value: Expr, lane: Expr, width: int) -> tuple[Expr, int]:
     """(base, times) of a read at base + lane // times, with two to four times; (None, 1) for anything else."""
     if width < 4 or not isinstance(value, TensorLoad) or len(value.indices) != 1:
         return None, 1
-    base: Any = index(0)
+    base: Expr = index(0)
     times, terms = 0, [value.indices[0]]
     while terms:
         term = terms.pop()
@@ -56,7 +54,7 @@ def gathered(buffer: Buffer, base: Expr, stride: int, width: int) -> Expr:
     return tirx.Shuffle(vectors, [index(p * width + at - starts[p]) for p, at in zip(picks, order)])
 
 
-def undefined(expr: Any) -> Any:
+def undefined(expr: Expr | None) -> Expr:
     """The variables that ``expr`` uses and does not define."""
     return tirx.analysis.undefined_vars(expr) if isinstance(expr, tvm.ir.Expr) else []
 
@@ -65,6 +63,6 @@ def run(start: Expr, width: int) -> Expr:
     return tirx.Ramp(index(start), index(1), width)
 
 
-def index(value: Expr) -> Any:
+def index(value: Expr) -> Expr:
     """A number or a dim as an index expression; expressions as they are."""
     return tirx.IntImm("int32", value) if isinstance(value, int) else to_index(value) if is_dim(value) else value

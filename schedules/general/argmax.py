@@ -12,18 +12,16 @@ of them takes where that is wanted.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 from tvm.ir.prim import expr as prim
 
 from ..emit.inline import negation
 from ..math.exponential import is_nan, ordered
 from ..operators.te_stages import EXTREME, FIRST, LARGEST
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Expr, Operation
 
 
-def kind_of(op: Any) -> tuple[str, str] | None:
+def kind_of(op: Operation) -> tuple[str, str] | None:
     """(which of equals, which extreme) of a stage that finds positions of extremes; None of any other."""
     kind = op.attrs.get(EXTREME)
     return None if kind is None else tuple(str(kind).split())  # type: ignore[return-value]
@@ -40,7 +38,7 @@ def enters(kind: tuple[str, str], value: Expr, best: Expr) -> Expr:
     return tirx.any(_reaches(extreme)(value, best), negation(ordered(value)))
 
 
-def comes_before(kind: tuple[str, str], a: tuple[Any, Any], b: tuple[Any, Any]) -> Expr:
+def comes_before(kind: tuple[str, str], a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> Expr:
     """True if the pair a (position, value) wins over b; a NaN is the extreme, as in NumPy."""
     which, extreme = kind
     wins = _beats(extreme)(a[1], b[1])
@@ -53,9 +51,9 @@ def comes_before(kind: tuple[str, str], a: tuple[Any, Any], b: tuple[Any, Any]) 
     return tirx.any(wins, tirx.all(tirx.any(same, tirx.all(first_nan, second_nan)), nearer))
 
 
-def _beats(extreme: str) -> Any:
+def _beats(extreme: str) -> type:
     return prim.GT if extreme == LARGEST else prim.LT
 
 
-def _reaches(extreme: str) -> Any:
+def _reaches(extreme: str) -> type:
     return prim.GE if extreme == LARGEST else prim.LE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tvm_ffi
 from tvm import sym, tirx
@@ -15,7 +14,7 @@ from tvm.ir.prim import expr as prim
 from ..emit.inline import children
 from ..words.dims import Open
 from ..words.sizes import dim_of
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Expr, Stmt
 
 
 @dataclass
@@ -33,7 +32,7 @@ class Merged:
         return [*loops, *([zero] * (self.count - 1)), *([position] if self.count else [])]
 
 
-def linear_coefficients(log: Sequence[Expr], marks: list[Expr]) -> list[list[Any]] | None:
+def linear_coefficients(log: Sequence[Expr], marks: list[Expr]) -> list[list[Expr]] | None:
     """For each flat position in ``log`` its coefficient of each variable in ``marks``, a number or a dim; None if one
     of them is not linear with such coefficients."""
     result = []
@@ -62,12 +61,12 @@ def is_axis(index: Expr, axis: Expr) -> bool:
     return hasattr(index, "same_as") and index.same_as(axis)
 
 
-def depends(statement: Any, mark: Expr) -> bool:
+def depends(statement: Stmt, mark: Expr) -> bool:
     """True if what ``statement`` stores or names is arithmetic of the variable ``mark``; elements that are read there
     are none."""
     found: list[bool] = []
 
-    def look(node: Any, *_: Any) -> None:
+    def look(node: Stmt, *_: Expr) -> None:
         found.append(_computes_with(node.value, mark))
 
     tvm_ffi.structural_walk(statement, (tirx.BufferStore, look), (tirx.Bind, look))

@@ -7,16 +7,14 @@ of blocks to places).
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import sym, te, tirx
 from tvm.ir import Range
 from tvm.ir.prim import expr as prim
 
-from ..emit.inline import Inliner, key, narrow
+from ..emit.inline import Inliner, Source, key, narrow
 from ..operators.te_graph import GroupGraph
 from ..words.group import Group, Value
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Analyzer, Expr, Operation
 from .phases import plan_phases
 
 
@@ -41,7 +39,7 @@ def preserves_channels(group: Group, blocked: dict[Value, int], lanes: int) -> b
 
 
 def reads_own_channels(
-    graph: GroupGraph, tensor: te.Tensor, stored: set[Any], blocked: dict[Value, int], lanes: int
+    graph: GroupGraph, tensor: te.Tensor, stored: set[tuple[Operation, int]], blocked: dict[Value, int], lanes: int
 ) -> bool:
     """True if ``tensor`` reads what is ``stored`` at its own channel, and blocked inputs there or whole blocks away."""
     axes = [tirx.Var(f"a{i}", "int32") for i in range(len(tensor.shape))]
@@ -58,7 +56,7 @@ def reads_own_channels(
         nonlocal fine
         fine = fine and len(indices) > 1 and _shifted(indices[1], axes[1], lanes, ranges)
 
-    def reader(watch: Any, like: te.Tensor) -> Any:
+    def reader(watch: Expr, like: te.Tensor) -> Expr:
         def read(indices: tuple[Expr, ...]) -> Expr:
             if watch is not None:
                 watch(indices)
@@ -66,7 +64,7 @@ def reads_own_channels(
 
         return read
 
-    sources: dict[Any, Any] = {}
+    sources: dict[tuple[Operation, int], Source] = {}
     for value in graph.group.inputs:
         like = graph.tensors[value]
         sources[key(like)] = reader(loose if value in blocked else None, like)
@@ -92,7 +90,7 @@ def _is(index: Expr, axis: Expr) -> bool:
     return isinstance(index, tirx.Var) and index.same_as(axis)
 
 
-def _shifted(index: Expr, axis: Expr, lanes: int, ranges: Any) -> bool:
+def _shifted(index: Expr, axis: Expr, lanes: int, ranges: Analyzer) -> bool:
     index = _bare(index)
     if isinstance(index, int | prim.IntImm) or _is(index, axis):
         return True

@@ -16,7 +16,7 @@ each other, and the lanes of each are combined at the end, always in the same or
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import te, tirx
 
@@ -29,10 +29,13 @@ from ..operators.te_stages import is_reduce
 from ..words.dims import is_open
 from ..words.group import Group, Kernel, Node, Request, Value
 from ..words.sizes import dim_of, usual
-from ..words.tvm_types import Buffer, Expr
+from ..words.tvm_types import Buffer, Expr, Operation
 from .axes import is_axis
 from .channel_lanes import reads_own_channels
 from .loop_nest import LOCAL_WORK, PARALLEL_WORK
+
+if TYPE_CHECKING:
+    from typing import Any
 
 HELD = 4  # vectors for each place that takes turns: m, s, r s and x (eight places of 32 registers, four of 16)
 WORK = 8  # operations for each element
@@ -75,7 +78,7 @@ def _is_map(graph: GroupGraph, tensor: te.Tensor, norm: te.Tensor, blocked: dict
         there = there and all(is_axis(i, a) for i, a, e in zip(indices, axes, tensor.shape) if dim_of(e) != 1)
         return tirx.Var("read", norm.expr_ty())
 
-    sources: dict[Any, Any] = {key(norm): read}
+    sources: dict[tuple[Operation, int], Any] = {key(norm): read}
     for like in (graph.tensors[v] for v in graph.group.inputs):
         sources[key(like)] = lambda _, like=like: tirx.Var("read", like.expr_ty())
     Inliner(sources).at(tensor, axes)
@@ -167,7 +170,7 @@ class _ChannelNorm:
 
         self._over_blocks(n, y, x, side, lambda indices, u, _v, _inside: normalised(indices, u))
 
-    def _firsts(self, n: Expr, y: Expr, x: Expr, side: int, value: Callable[..., Any]) -> Buffer:
+    def _firsts(self, n: Expr, y: Expr, x: Expr, side: int, value: Callable[..., Expr]) -> Buffer:
         """The first channel of each of the places."""
         k, ctx, block = self.k, self.ctx, tirx.IntImm("int32", 0)
         found = k.local("first", "float32", side)
@@ -178,7 +181,7 @@ class _ChannelNorm:
         return found
 
     def _summed(
-        self, n: Expr, y: Expr, x: Expr, side: int, term: Callable[..., Any], close: Callable[[Any, Any], None]
+        self, n: Expr, y: Expr, x: Expr, side: int, term: Callable[..., Expr], close: Callable[[Expr, Expr], None]
     ) -> None:
         """``close(place, sum)`` of the sum of ``term`` over all channels, for each of the places."""
         k, lanes = self.k, self.lanes

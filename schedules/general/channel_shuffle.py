@@ -14,7 +14,6 @@ copy is made between. Eight channels of ``a`` and eight of ``b`` alternating are
 
 from __future__ import annotations
 
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -28,7 +27,7 @@ from ..operators.te_graph import GroupGraph
 from ..words.dims import is_open
 from ..words.group import Group, Kernel, Node, Request, Value
 from ..words.sizes import usual
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 from .loop_nest import LOCAL_WORK, PARALLEL_WORK
 
 MOVES = {
@@ -179,16 +178,16 @@ def build_shuffle(request: Request) -> Kernel:
     )
 
 
-def _memory(ctx: Context, value: Value, stored: bool) -> Any:
+def _memory(ctx: Context, value: Value, stored: bool) -> Buffer:
     """The buffer of ``value``; where it is ``stored`` in fewer bits, of these."""
     return ctx.buffer(value).stored if stored else ctx.buffer(value)
 
 
-def _vector(memory: Any, ctx: Context, value: Value, indices: list[Expr], lanes: int) -> Any:
+def _vector(memory: Buffer, ctx: Context, value: Value, indices: list[Expr], lanes: int) -> Expr:
     return memory[tirx.Ramp(ctx.offset(value, indices), 1, lanes)]
 
 
-def _permuted(ctx: Context, read: list[Any], picks: list[tuple[int, int]], lanes: int, dtype: str) -> Any:
+def _permuted(ctx: Context, read: list[Expr], picks: list[tuple[int, int]], lanes: int, dtype: str) -> Expr:
     """Lane i is ``read[picks[i][0]]`` at lane ``picks[i][1]``; lanes past the last pick are zero."""
     if len(picks) == lanes and picks == [(0, i) for i in range(lanes)]:
         return read[0]

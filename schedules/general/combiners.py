@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import tirx
 from tvm.ir.prim import expr as prim
@@ -11,7 +9,7 @@ from tvm.ir.prim import expr as prim
 from ..words.tvm_types import Expr
 
 
-def is_extremum(combiner: Any) -> bool:
+def is_extremum(combiner: Expr) -> bool:
     """True if the combiner reads its operands more than once."""
     return isinstance(combiner.result[0], (prim.Max, prim.Min, prim.Select))
 

@@ -11,18 +11,21 @@ or the next row gave nothing more.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from ..words.group import Request
 from ..words.tvm_types import Expr
 
+if TYPE_CHECKING:
+    pass
+
 MOST = 8  # blocks of channels, each a stream read and one written
 NOTE = "blocks of channels side by side"
 
 
-def joins(request: Request, extents: Sequence[Any]) -> bool:
+def joins(request: Request, extents: Sequence[Expr]) -> bool:
     """True for a box of a concatenation of few blocks of channels; ``extents`` are those of all axes of the output,
     of channels counted in blocks."""
     concatenates = any(n.operator == "relax.concat" for n in request.group.nodes)
@@ -30,8 +33,8 @@ def joins(request: Request, extents: Sequence[Any]) -> bool:
 
 
 def side_by_side(
-    extents: Sequence[Any], lanes: Callable[[list[Any]], None]
-) -> tuple[list[Any], list[Any], Callable[[list[Any]], None]]:
+    extents: Sequence[Expr], lanes: Callable[[list[Expr]], None]
+) -> tuple[list[Expr], list[Expr], Callable[[list[Expr]], None]]:
     """The loops that are left, the indices before them, and their body: ``lanes`` at all blocks of a place."""
 
     def place(loops: list[Expr]) -> None:

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 from tvm import tirx
 from tvm.ir.prim import expr as prim
@@ -60,8 +59,8 @@ def _innermost(expression: Expr, axis: Expr) -> list[Expr]:
 
 
 def chunks(
-    ctx: Context, extents: Sequence[int], steps: tuple[int, int], element: Callable[[list[Any]], None]
-) -> tuple[list[int], Callable[[list[Any]], None]]:
+    ctx: Context, extents: Sequence[int], steps: tuple[int, int], element: Callable[[list[Expr]], None]
+) -> tuple[list[int], Callable[[list[Expr]], None]]:
     """Extents of the loops over images, periods of rows and chunks of a row, and their body, for accesses that repeat
     after ``steps`` (rows, columns). ``element`` emits the one at four coordinates."""
     k, (rows, columns), (images, channels, height, width) = ctx.k, steps, extents

@@ -7,8 +7,6 @@ Edges are as narrow as proofs allow, of open sizes too (:mod:`..kernel.open_rang
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 
 from ..words.dims import Dim
@@ -67,7 +65,7 @@ class EdgedLines(Nest):
         with self.k.capture():
             inliner = self.ctx.inliner(self.sources())
             inliner.declare(op)
-            outer: list[Any] = [self.ctx.ranged(tirx.Var("o", "int32"), e) for e in merged.outer]
+            outer: list[Expr] = [self.ctx.ranged(tirx.Var("o", "int32"), e) for e in merged.outer]
             if lines is not None and outer:
                 outer[-1] = line
             elif lines is not None:

@@ -17,7 +17,6 @@ keeps ``UNROLL`` vector accumulators and combines them at the end, always in the
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tvm import tirx
 
@@ -29,7 +28,7 @@ from ..operators.te_graph import GroupGraph
 from ..words.dims import Dim
 from ..words.group import Group, Kernel, Request, Value, dtype_bytes
 from ..words.sizes import dim_of, product, usual
-from ..words.tvm_types import Expr, Tensor
+from ..words.tvm_types import Expr, Operation, Tensor
 from .axes import is_axis
 from .loop_nest import PARALLEL_WORK, StageMemory, boxed
 from .maps import MapNest
@@ -80,7 +79,7 @@ class _Staged:
         spread = SPREAD_BLOCKED if self.block else SPREAD_PLAIN
         boxed = request.box is not None
         self.plan: Plan = plan_phases(graph, self.group.outputs, blocked, spread, bool(self.block), boxed)
-        self.stored: dict[Any, StageMemory | Value] = {}
+        self.stored: dict[tuple[Operation, int], StageMemory | Value] = {}
         self.notes: list[str] = []
 
     # -- the whole kernel ------------------------------------------------------------------------
@@ -137,7 +136,7 @@ class _Staged:
         axes = [tirx.Var(f"a{i}", "int32") for i in range(len(output.shape))]
         identical: dict[Value, bool] = {}
 
-        def watch(value: Value) -> Any:
+        def watch(value: Value) -> Expr:
             def read(indices: tuple[Expr, ...]) -> Expr:
                 same = len(indices) == len(axes) and all(
                     (e == 1) or is_axis(i, a) for i, a, e in zip(indices, axes, output.shape)
@@ -225,7 +224,7 @@ class _Staged:
     def _row(self, number: Expr, extents: list[int]) -> list[Expr]:
         """The indices of the row of that number. The first axis longer than 1 takes the whole rest, and those before it
         are 0: that the last block's numbers end with the rows is more than the simplifier knows."""
-        indices: list[Any] = []
+        indices: list[Expr] = []
         rest = number
         first = next((i for i, e in enumerate(extents) if e != 1), 0)
         for e in reversed(extents[first + 1 :]):
@@ -269,7 +268,7 @@ class _Staged:
 
     # -- one phase -------------------------------------------------------------------------------
 
-    def _phase(self, phase: Phase, row: list[Any], parallel: bool) -> None:
+    def _phase(self, phase: Phase, row: list[Expr], parallel: bool) -> None:
         """One loop nest over the axes of ``phase`` beyond ``row`` (whose axis 1 is a block index if blocked)."""
         self._emit_phase(phase, row, self._targets(phase, len(row)), parallel)
 

@@ -31,11 +31,13 @@ BLOCK = 64
 SQUARES = 16  # the same for squares: more lines of rows that lie 2 KiB apart share too few sets
 NOTE = "squares transposed in registers"
 
-Positions = Callable[[Sequence[Any]], "list[Any]"]
+Positions = Callable[[Sequence[Expr]], "list[Expr]"]
 Line = Callable[[Merged, "list[Any]"], None]
 
 
-def innermost_axis(extents: Sequence[int], vector_axis: int, positions: Positions, simplify: Any) -> int | None:
+def innermost_axis(
+    extents: Sequence[int], vector_axis: int, positions: Positions, simplify: Callable[[Expr], Expr]
+) -> int | None:
     """The axis before ``vector_axis`` along which an access that strides over ``vector_axis`` is contiguous.
 
     ``positions`` gives the flat positions of all accesses of the element at some coordinates; strides are their
@@ -55,8 +57,8 @@ def innermost_axis(extents: Sequence[int], vector_axis: int, positions: Position
 
 
 def _strides(
-    start: list[Expr], extents: Sequence[Any], axis: int, positions: Positions, simplify: Any
-) -> list[Any] | None:
+    start: list[Expr], extents: Sequence[Expr], axis: int, positions: Positions, simplify: Callable[[Expr], Expr]
+) -> list[Expr] | None:
     """How far each access moves along ``axis``, in numbers and dims; None where it moves by anything else."""
     unit = [tirx.IntImm("int32", 1 if i == axis else 0) for i in range(len(extents))]
     end = positions(unit)
@@ -136,7 +138,7 @@ def emit_squares(nest: Nest, merged: Merged, axis: int, line: Line) -> bool:
 
 
 def _block(
-    nest: Nest, merged: Merged, axis: int, loops: list[Expr], rows: tuple[Any, int], columns: tuple[Any, int]
+    nest: Nest, merged: Merged, axis: int, loops: list[Expr], rows: tuple[Expr, int], columns: tuple[Expr, int]
 ) -> None:
     """The squares from ``rows`` (first, how many) of ``axis`` and one vector of ``columns`` (first, side)."""
     k, (first, block), (start, side) = nest.k, rows, columns
@@ -164,7 +166,7 @@ def _open_squares(nest: Nest, merged: Merged, axis: int, side: int, line: Line) 
             start = tirx.min(start, to_index(inner) - side) if inner % side != 0 else start
         _block(nest, merged, axis, loops[:-2], (first, block), (start, side))
 
-    def rest(rows: tuple[Any, Any], columns: tuple[Any, Any]) -> None:
+    def rest(rows: tuple[Expr, Expr], columns: tuple[Expr, Expr]) -> None:
         """The elements from ``rows`` and ``columns``, (first, how many)."""
         if rows[1] == 0 or columns[1] == 0:
             return

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from tvm import tirx
 from tvm.ir.prim import expr as prim
 
 from ..emit.builder import KernelBuilder
-from ..emit.inline import key, narrow
+from ..emit.inline import Source, key, narrow
 from ..emit.register_transpose import side_of
 from ..kernel.context import Channel, Context
 from ..kernel.work_sharing import bands, has_bands
 from ..words.dims import is_open
 from ..words.group import Box, Request, Value, dtype_bytes
 from ..words.sizes import dim_of, product, usual
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr, Operation
 from .axes import Merged, depends, linear_coefficients, occurs
 from .phases import Phase
 
@@ -38,7 +38,7 @@ class Owner(Protocol):
     ctx: Context
     k: KernelBuilder
     block: int
-    stored: dict[Any, Any]
+    stored: dict[tuple[Operation, int], StageMemory | Value]
     notes: list[str]
 
     def repeats(self) -> bool:
@@ -49,12 +49,12 @@ class Owner(Protocol):
 class StageMemory:
     """Where a stored stage lives: a buffer, and how indices beyond the prefix map to it."""
 
-    buffer: Any
+    buffer: Buffer
     shape: tuple[int, ...]
     skip: int  # leading axes that are not part of the address (one row at a time)
     lanes: int  # trailing lanes (blocked kernels), 0 otherwise
     dims: tuple[int, ...] = ()
-    offset: Any = 0  # of index zero in the buffer
+    offset: Expr = 0  # of index zero in the buffer
     step: int = 0  # from one row to the next, where the buffer holds several
 
 
@@ -78,9 +78,9 @@ class Nest:
 
     # -- coordinates -----------------------------------------------------------------------------
 
-    def extents(self) -> list[Any]:
+    def extents(self) -> list[Expr]:
         """Loop extents of the axes beyond the row; the channel axis counts blocks."""
-        dims: list[Any] = list(boxed(self.phase.shape, self.s.request.box))
+        dims: list[Expr] = list(boxed(self.phase.shape, self.s.request.box))
         if self.ctx.size:
             dims[2:4] = self.ctx.size
         if self.blocked:
@@ -102,8 +102,8 @@ class Nest:
             self.ctx.channel = None
         return full
 
-    def sources(self) -> dict[Any, Any]:
-        table: dict[Any, Any] = {}
+    def sources(self) -> dict[tuple[Operation, int], Source]:
+        table: dict[tuple[Operation, int], Expr] = {}
         own = {t.op for t in self.phase.tensors}
         for tensor_key, place in self.s.stored.items():
             if tensor_key[0] in own:
@@ -125,7 +125,7 @@ class Nest:
 
     def _address(self, place: StageMemory, indices: Sequence[Expr]) -> Expr:
         total: Expr = tirx.IntImm("int32", 0)
-        lane: Any = None
+        lane: Expr | None = None
         for axis, index in enumerate(indices):
             if place.lanes and axis == 1:
                 channel = self.ctx.channel
@@ -184,7 +184,7 @@ class Nest:
                 value = inliner.at(tensor, at) if key(tensor) not in inliner.sources else None
                 self.store(target, at, value)
 
-    def _loops(self, extents: Sequence[int], body: Any) -> None:
+    def _loops(self, extents: Sequence[int], body: Expr) -> None:
         """Loops over ``extents``; the leading ones are one parallel loop where that pays."""
         if self.ctx.size:
             self._serial(list(extents), [], body)
@@ -205,8 +205,8 @@ class Nest:
         tasks = product(extents[:split])
         with self.k.loop(tasks, "parallel", "p") as p:
             self.ctx.ranged(p, tasks)
-            heads: list[Any] = []
-            rest: Any = p
+            heads: list[Expr] = []
+            rest: Expr = p
             for e in reversed(extents[1:split]):
                 heads.append(tirx.floormod(rest, e))
                 rest = tirx.floordiv(rest, e)
@@ -230,7 +230,7 @@ class Nest:
         """Rows that cores can share."""
         return self.phase.shape[2]
 
-    def _banded_loops(self, extents: list[int], body: Any) -> None:
+    def _banded_loops(self, extents: list[int], body: Expr) -> None:
         def first(image: Expr, part: Expr, parts: int) -> None:
             if len(self.phase.shape) == 4:
                 self.ctx.fill_parts(self.targets, image, part, parts)
@@ -238,7 +238,7 @@ class Nest:
         with bands(self.ctx, extents[0], extents[1], extents[2], True, first=first) as (image, group, row):
             self._serial(extents[3:], [image, group, row], body)
 
-    def _serial(self, extents: list[int], done: list[Expr], body: Any, kind: str = "serial") -> None:
+    def _serial(self, extents: list[int], done: list[Expr], body: Expr, kind: str = "serial") -> None:
         if not extents:
             body(done)
             return
@@ -295,7 +295,7 @@ class Nest:
         steps = linear_coefficients(log, [lane])
         return steps is not None and all(s[0] in (0, 1) for s in steps) and any(s[0] == 1 for s in steps)
 
-    def _dry(self, marks: list[Expr], which: int) -> tuple[list[Any], list[Any]]:
+    def _dry(self, marks: list[Expr], which: int) -> tuple[list[Expr], list[Expr]]:
         """All flat positions that one element touches, and all other values the axes flow into."""
         ctx = self.ctx
         ctx.log = []
@@ -309,7 +309,7 @@ class Nest:
                     inliner.at(t, indices)
                     self.store(target, indices, tirx.Cast(t.expr_ty(), tirx.IntImm("int32", 0)))
             else:
-                outputs: list[Any] = marks if which == 2 else [tirx.Var("o", "int32") for _ in self.extents()]
+                outputs: list[Expr] = marks if which == 2 else [tirx.Var("o", "int32") for _ in self.extents()]
                 reduced = marks if which == 1 else [tirx.Var("r", "int32") for _ in tensor.op.reduce_axis]
                 inliner.declare(tensor.op)
                 indices = self.indices(outputs, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -21,6 +21,9 @@ from .passes import emit_passes
 from .pixel_shuffle import NOTE as TRANSPOSED
 from .pixel_shuffle import least_width, squares
 from .row_ranges import MOST, in_ranges, ranges
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 MOST_BESIDE = 4  # elements along an axis that are computed side by side
 LEAST_STATEMENTS, SHARE = 32, 1.2  # of one of them, and how much more all are where each is for itself
@@ -76,7 +79,7 @@ class MapNest(Nest):
             return
         self._loops(merged.outer, lambda loops: self._line(merged, loops))
 
-    def _side_by_side(self, merged: Merged, extents: list[Any], rows: tuple[int, int] | None) -> None:
+    def _side_by_side(self, merged: Merged, extents: list[SizeLike], rows: tuple[int, int] | None) -> None:
         """Takes a short axis out of the loops whose elements share much of their work, such as the colours of a frame:
         vectors of all of them are computed next to each other then. ``rows``: where what is read is the same."""
         if is_open(extents) or self.ctx.origin is not None or len(self.phase.tensors) > 1:
@@ -95,7 +98,7 @@ class MapNest(Nest):
                 self.s.notes.append(f"{extent} along axis {self.beside[0]} side by side")
                 return
 
-    def _statements(self, marks: list[Any], beside: tuple[int, int]) -> int:
+    def _statements(self, marks: list[Expr], beside: tuple[int, int]) -> int:
         """How many statements the elements side by side are, before any of it is in vectors."""
         self.beside = beside
         with self.k.capture() as statements:
@@ -103,7 +106,7 @@ class MapNest(Nest):
         self.beside = None
         return len(statements)
 
-    def _ranges_of_rows(self, merged: Merged, extents: list[Any]) -> list[tuple[int, int]]:
+    def _ranges_of_rows(self, merged: Merged, extents: list[SizeLike]) -> list[tuple[int, int]]:
         """The ranges of the last loop around a line in which what is read is the same; none where there are many."""
         if not merged.outer or is_open(extents) or self.ctx.origin is not None:
             return []
@@ -113,7 +116,7 @@ class MapNest(Nest):
         found = ranges(self.choices, marks[place], extents[place])
         return found if len(found) <= MOST else []
 
-    def _periods(self, extents: list[Any]) -> tuple[int, int] | None:
+    def _periods(self, extents: list[Expr]) -> tuple[int, int] | None:
         """After how many rows and columns of an image accesses repeat, where they do; see :mod:`.depth_to_space`."""
         if len(extents) != 4 or (is_open(extents) and (self.s.request.box is not None or is_open(extents[1:2]))):
             return None
@@ -161,7 +164,7 @@ class MapNest(Nest):
                 self._vector(merged, loops, j * self.lanes, self.lanes)
         self._tail(merged, loops, vectors * self.lanes, tail)
 
-    def _open_line(self, loops: list[Expr], columns: Any) -> None:
+    def _open_line(self, loops: list[Expr], columns: Expr) -> None:
         """A row of a box whose size is known at run time: whole vectors, then single elements."""
         vectors = tirx.floordiv(columns, self.lanes)
         with self.k.loop(vectors, name="j") as j, self.k.loop(self.lanes, "vectorized", "v") as v:
@@ -169,7 +172,7 @@ class MapNest(Nest):
         with self.k.loop(columns - vectors * self.lanes, name="e") as e:
             self._element(self.indices([*loops, vectors * self.lanes + e], None))
 
-    def _tail(self, merged: Merged, loops: list[Expr], start: Any, count: Any) -> None:
+    def _tail(self, merged: Merged, loops: list[Expr], start: SizeLike, count: SizeLike) -> None:
         """The ``count`` last elements of a line: one short vector; or of an open number a whole vector that ends there,
         which computes some again, if there is room and nothing that it reads was overwritten, else one by one."""
         if isinstance(count, Dim):

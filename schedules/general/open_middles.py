@@ -15,7 +15,6 @@ and so have the rows around lines. (Of fixed sizes, ranges of rows do this: :mod
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import tvm_ffi
 from tvm import sym, tirx
@@ -35,10 +34,10 @@ NOTE = "open lines in spans"
 ROUNDS = 3  # a mirror's second question is seen once its first is settled
 MOST_CHOICES = 16  # of an element; each span is code of its own
 
-Span = tuple[Any, Any]  # first, end
+Span = tuple[Expr, Expr]  # first, end
 
 
-def emit_spans(nest: Nest, merged: Merged, extents: list[Any], line: Line) -> bool:
+def emit_spans(nest: Nest, merged: Merged, extents: list[Expr], line: Line) -> bool:
     """Emits lines in spans, and rows in ranges, if questions are settled so; False if none are. ``line`` emits one
     that is whole."""
     if not is_open(extents) or nest.ctx.origin is not None:
@@ -49,7 +48,7 @@ def emit_spans(nest: Nest, merged: Merged, extents: list[Any], line: Line) -> bo
         return False
     nest.s.notes.append(NOTE)
 
-    def lines(loops: list[Any]) -> None:
+    def lines(loops: list[Expr]) -> None:
         if column is None:
             line(merged, loops)
         else:
@@ -62,7 +61,7 @@ def emit_spans(nest: Nest, merged: Merged, extents: list[Any], line: Line) -> bo
     return True
 
 
-def _middle(nest: Nest, extents: list[Any], axis: int) -> Span | None:
+def _middle(nest: Nest, extents: list[Expr], axis: int) -> Span | None:
     """The span of ``axis`` between the edges at which answers change, at the sizes that are planned for; None if
     there are no such edges."""
     whole: Span = (0, extents[axis])
@@ -81,7 +80,7 @@ def _middle(nest: Nest, extents: list[Any], axis: int) -> Span | None:
     return None if span == whole else span
 
 
-def _cuts_within(nest: Nest, extents: list[Any], axis: int, span: Span) -> list[Any]:
+def _cuts_within(nest: Nest, extents: list[Expr], axis: int, span: Span) -> list[Expr]:
     marks = [nest.ctx.ranged(tirx.Var(f"m{i}", "int32"), e) for i, e in enumerate(extents)]
     nest.ctx.between(marks[axis], *span)
     nest._dry(marks, 0)
@@ -90,7 +89,7 @@ def _cuts_within(nest: Nest, extents: list[Any], axis: int, span: Span) -> list[
     return [cut for condition in nest.choices for cut in _cuts(condition, marks[axis])]
 
 
-def _cuts(condition: Expr, mark: Expr) -> list[Any]:
+def _cuts(condition: Expr, mark: Expr) -> list[Expr]:
     """The first places at which a condition's answer is another one, where these are numbers or dims."""
     at = HOLDS_FROM.get(type(condition))
     if at is None:
@@ -106,7 +105,7 @@ def _cuts(condition: Expr, mark: Expr) -> list[Any]:
 
 
 def _in_ranges(
-    nest: Nest, middle: Span, extent: Any, loops: list[Any], body: Callable[[list[Any]], None]
+    nest: Nest, middle: Span, extent: Expr, loops: list[Expr], body: Callable[[list[Expr]], None]
 ) -> None:
     """``body`` for the last of ``loops``, once for each range of it."""
     k, row, (first, end) = nest.k, loops[-1], middle
@@ -121,7 +120,7 @@ def _in_ranges(
             body([*loops[:-1], _known(nest, row, maximum(first, end), extent)])
 
 
-def _known(nest: Nest, place: Any, first: Any, end: Any) -> Any:
+def _known(nest: Nest, place: Expr, first: Expr, end: Expr) -> Expr:
     """``place``, which lies in a span, under a name that is known to."""
     named = nest.k.bind(place + 0 if isinstance(place, tirx.Var) else place, "y")
     if isinstance(named, tirx.Var):
@@ -129,10 +128,10 @@ def _known(nest: Nest, place: Any, first: Any, end: Any) -> Any:
     return named
 
 
-def _line(nest: Nest, merged: Merged, loops: list[Any], middle: Span) -> None:
+def _line(nest: Nest, merged: Merged, loops: list[Expr], middle: Span) -> None:
     k, whole, (first, last) = nest.k, index(to_index(merged.inner)), middle
-    begin: Any = k.hold(tirx.min(to_index(first), whole), "b") if first != 0 else index(0)
-    end: Any = k.hold(tirx.max(tirx.min(to_index(last), whole), begin), "e") if last != merged.inner else whole
+    begin: Expr = k.hold(tirx.min(to_index(first), whole), "b") if first != 0 else index(0)
+    end: Expr = k.hold(tirx.max(tirx.min(to_index(last), whole), begin), "e") if last != merged.inner else whole
     if first != 0:
         _span(nest, merged, loops, (index(0), begin), (0, first))
     _span(nest, merged, loops, (begin, end), middle)
@@ -140,12 +139,12 @@ def _line(nest: Nest, merged: Merged, loops: list[Any], middle: Span) -> None:
         _span(nest, merged, loops, (end, whole), (last, merged.inner))
 
 
-def _span(nest: Nest, merged: Merged, loops: list[Any], place: Span, known: Span) -> None:
+def _span(nest: Nest, merged: Merged, loops: list[Expr], place: Span, known: Span) -> None:
     """The elements in ``place``, expressions, which lie in ``known``, dims: vectors, and what is left of them."""
     k, lanes, (start, stop) = nest.k, nest.lanes, place
     width = known[1] - known[0]
 
-    def one_by_one(first: Any) -> None:
+    def one_by_one(first: Expr) -> None:
         with k.loop(stop - first, name="x") as x:
             nest._vector(merged, loops, _known(nest, x + first, *known), 1)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import tirx
 
@@ -39,7 +38,7 @@ class Passes(Merged):
         return [*loops[:-1], place]
 
 
-def emit_passes(nest: Nest, extents: list[Any], line: Line) -> bool:
+def emit_passes(nest: Nest, extents: list[Expr], line: Line) -> bool:
     """Emits a map's lines pass by pass, if its last axis is divided by the length of one; False if it is not."""
     length = _length(nest, extents)
     if length is None:
@@ -51,7 +50,7 @@ def emit_passes(nest: Nest, extents: list[Any], line: Line) -> bool:
     return True
 
 
-def _length(nest: Nest, extents: list[Any]) -> Any:
+def _length(nest: Nest, extents: list[Expr]) -> Expr:
     """What the last axis is divided by, several times as long as that, at least two vectors; None if it is not, or by
     different lengths."""
     tiles = any(n.operator == "relax.tile" for n in nest.ctx.graph.group.nodes)

@@ -13,19 +13,18 @@ phases, and what passes from phase to phase stays in cache.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import tvm_ffi
 from tvm import te, tirx
 from tvm.ir import Call
 
-from ..emit.inline import Inliner, children, key
+from ..emit.inline import Inliner, Source, children, key
 from ..operators.separable_windows import folded, separated
 from ..operators.te_graph import GroupGraph
 from ..operators.te_stages import COSTLY, STORED, TABLE, is_costly, is_reduce
 from ..words.group import Value, dtype_bytes
 from ..words.sizes import dim_of, product, usual
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Expr, Operation
 
 STACK_BYTES = 32 * 1024  # scratch of one row kept on the worker's stack; beyond, in the arena
 
@@ -55,7 +54,7 @@ class Plan:
     tables: tuple[Phase, ...] = ()
 
     @property
-    def stored(self) -> dict[Any, tuple[int, int]]:
+    def stored(self) -> dict[tuple[Operation, int], tuple[int, int]]:
         """Key of each stored tensor -> (index of its phase, position among its tensors)."""
         return {key(t): (p, i) for p, phase in enumerate(self.phases[:]) for i, t in enumerate(phase.tensors)}
 
@@ -109,9 +108,9 @@ def _is_small(tensor: te.Tensor, prefix: int, outputs: tuple[Value, ...]) -> boo
     return (prefix and row <= STACK_BYTES) or 4 * whole <= sum(usual(v.elements) for v in outputs)
 
 
-def _read_again(stages: list[te.Tensor], spread: float, lanes: bool) -> set[Any]:
+def _read_again(stages: list[te.Tensor], spread: float, lanes: bool) -> set[tuple[Operation, int]]:
     """The stages that cost something, or read one tensor at several places, and are read at several places."""
-    found: set[Any] = set()
+    found: set[tuple[Operation, int]] = set()
     for reader in stages:
         if not spread or is_reduce(reader) or not isinstance(reader.op, te.ComputeOp):
             continue
@@ -127,9 +126,9 @@ def _read_again(stages: list[te.Tensor], spread: float, lanes: bool) -> set[Any]
     return found
 
 
-def _places(reader: te.Tensor) -> list[tuple[te.Tensor, list[Any]]]:
+def _places(reader: te.Tensor) -> list[tuple[te.Tensor, list[list[Expr]]]]:
     """The tensors that an element of ``reader`` reads, each with the different places, as indices."""
-    reads: dict[Any, tuple[te.Tensor, list[Any]]] = {}
+    reads: dict[tuple[Operation, int], tuple[te.Tensor, list[list[Expr]]]] = {}
 
     def visit(expr: Expr) -> None:
         if _is_load(expr):
@@ -160,19 +159,19 @@ def _planned(
     stages: list[te.Tensor],
     outputs: tuple[Value, ...],
     blocked: tuple[Value, ...],
-    shared: set[Any],
+    shared: set[tuple[Operation, int]],
     separable: bool,
 ) -> Plan:
     """``shared`` stages are stored; windows over rows and columns are two phases if ``separable``."""
     by_key = {key(t): t for t in stages}
-    named: dict[Any, list[Value]] = {}
+    named: dict[tuple[Operation, int], list[Value]] = {}
     for value in outputs:
         named.setdefault(key(graph.tensors[value]), []).append(value)
 
     readers = _readers(stages, set(named))
     phases: list[Phase] = []
     tables: list[Phase] = []
-    seen_reduce: set[Any] = set()
+    seen_reduce: set[Operation] = set()
     for tensor in stages:
         if is_reduce(tensor):
             if tensor.op in seen_reduce:
@@ -204,15 +203,17 @@ def _planned(
     return Plan(tuple(phases), _prefix(graph, phases, {key(graph.tensors[v]) for v in blocked}), tuple(tables))
 
 
-def _readers(stages: list[te.Tensor], outputs: set[Any]) -> dict[Any, set[Any]]:
+def _readers(
+    stages: list[te.Tensor], outputs: set[tuple[Operation, int]]
+) -> dict[tuple[Operation, int], set[tuple[Operation, int]]]:
     """For each stage, the phases that would read it: reductions and outputs, seen through inlined stages."""
-    consumers: dict[Any, list[te.Tensor]] = {}
+    consumers: dict[tuple[Operation, int], list[te.Tensor]] = {}
     for tensor in stages:
         for read in tensor.op.input_tensors:
             consumers.setdefault(key(read), []).append(tensor)
-    result: dict[Any, set[Any]] = {}
+    result: dict[tuple[Operation, int], set[tuple[Operation, int]]] = {}
     for tensor in reversed(stages):
-        roots: set[Any] = set()
+        roots: set[tuple[Operation, int]] = set()
         if key(tensor) in outputs:
             roots.add(key(tensor))
         for consumer in consumers.get(key(tensor), []):
@@ -224,7 +225,7 @@ def _readers(stages: list[te.Tensor], outputs: set[Any]) -> dict[Any, set[Any]]:
     return result
 
 
-def _prefix(graph: GroupGraph, phases: list[Phase], blocked: set[Any]) -> int:
+def _prefix(graph: GroupGraph, phases: list[Phase], blocked: set[tuple[Operation, int]]) -> int:
     """The largest number of leading axes that all phases have in common and index identically."""
     if len(phases) == 1:
         return 0
@@ -239,7 +240,13 @@ def _prefix(graph: GroupGraph, phases: list[Phase], blocked: set[Any]) -> int:
     return shared
 
 
-def _shared_axes(graph: GroupGraph, phase: Phase, stored: set[Any], limit: int, blocked: set[Any]) -> int:
+def _shared_axes(
+    graph: GroupGraph,
+    phase: Phase,
+    stored: set[tuple[Operation, int]],
+    limit: int,
+    blocked: set[tuple[Operation, int]],
+) -> int:
     """How many leading indices of every read of a stored stage are the phase's own axes; less if the phase reduces
     across memory: lanes then run over its last axis, which must stay a loop of its own."""
     axes = [tirx.Var(f"a{i}", "int32") for i in range(len(phase.shape))]
@@ -257,7 +264,9 @@ def _shared_axes(graph: GroupGraph, phase: Phase, stored: set[Any], limit: int, 
     return best
 
 
-def _runs_along(reads: list[tuple[te.Tensor, tuple[Any, ...]]], axis: Expr, blocked: set[Any]) -> bool:
+def _runs_along(
+    reads: list[tuple[te.Tensor, tuple[Expr, ...]]], axis: Expr, blocked: set[tuple[Operation, int]]
+) -> bool:
     """True if ``axis`` is part of the innermost index of some read, alone or with a window's, and of no other index."""
     found = False
     for tensor, indices in reads:
@@ -274,12 +283,12 @@ def _uses(index: Expr, axis: Expr) -> bool:
 
 
 def _reads(
-    graph: GroupGraph, phase: Phase, stored: set[Any], axes: list[Expr]
-) -> list[tuple[te.Tensor, tuple[Any, ...]]]:
+    graph: GroupGraph, phase: Phase, stored: set[tuple[Operation, int]], axes: list[Expr]
+) -> list[tuple[te.Tensor, tuple[Expr, ...]]]:
     """Every read of an input or a stored stage by one element of ``phase``, whose coordinates are ``axes``."""
-    found: list[tuple[te.Tensor, tuple[Any, ...]]] = []
+    found: list[tuple[te.Tensor, tuple[Expr, ...]]] = []
 
-    def watch(tensor: te.Tensor) -> Any:
+    def watch(tensor: te.Tensor) -> Source:
         def read(indices: tuple[Expr, ...]) -> Expr:
             found.append((tensor, indices))
             return tirx.Var("read", tensor.expr_ty())
@@ -287,7 +296,9 @@ def _reads(
         return read
 
     for tensor in phase.tensors:
-        sources: dict[Any, Any] = {k: watch(k[0].output(k[1])) for k in stored if k[0] != tensor.op}
+        sources: dict[tuple[Operation, int], Source] = {
+            k: watch(k[0].output(k[1])) for k in stored if k[0] != tensor.op
+        }
         for value in graph.tensors.values():
             if isinstance(value.op, te.PlaceholderOp):
                 sources[key(value)] = watch(value)

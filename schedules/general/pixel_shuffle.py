@@ -16,7 +16,6 @@ processor foresees. 27 channels in boxes of 12 x 320 to 3 of 2160 x 3840: 17 ms 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tvm import sym, tirx
 from tvm.ir.prim import expr as prim
@@ -32,12 +31,12 @@ from ..words.tvm_types import Buffer, Expr
 MOST = 64  # elements of a period, of all channels, which are written out
 NOTE = "channels transposed in registers"
 
-Element = Callable[[list[Any]], None]
+Element = Callable[[list[Expr]], None]
 
 
 def squares(
-    ctx: Context, extents: Sequence[Any], steps: tuple[int, int], element: Element
-) -> tuple[list[Any], Callable[[list[Any]], None]] | None:
+    ctx: Context, extents: Sequence[Expr], steps: tuple[int, int], element: Element
+) -> tuple[list[Expr], Callable[[list[Expr]], None]] | None:
     """Extents of the loops over images and periods of rows, and their body, for accesses that repeat after ``steps``
     (rows, columns); None where squares would not do. ``element`` emits the one at four coordinates.
 
@@ -66,7 +65,7 @@ def _side(ctx: Context) -> int:
 
 class _Squares:
     def __init__(
-        self, ctx: Context, channels: int, steps: tuple[int, int], side: int, periods: Any, element: Element
+        self, ctx: Context, channels: int, steps: tuple[int, int], side: int, periods: Expr, element: Element
     ) -> None:
         self.ctx, self.k = ctx, ctx.k
         self.channels, self.steps, self.side, self.periods, self.element = channels, steps, side, periods, element
@@ -74,7 +73,7 @@ class _Squares:
         below = [steps[0] * ctx.request.layout(v).strides[2] for v in results]  # the next period
         self.below = {ctx.buffer(v): to_index(b) for v, b in zip(results, below)}
 
-    def able(self, images: Any, rows: Any) -> bool:
+    def able(self, images: Expr, rows: Expr) -> bool:
         """True if there are squares, and what is written of them lies in turns."""
         extents = images, rows, self.periods - self.side + 1
         marks = [self.ctx.ranged(tirx.Var("m", "int32"), extent) for extent in extents]
@@ -99,13 +98,15 @@ class _Squares:
                         self._store(buffer, base, vectors)
             self.k.square = None
 
-    def _line(self, image: Expr, row: Expr, first: Expr, c: int, i: int) -> list[tuple[Any, Any, list[Any]]] | None:
+    def _line(
+        self, image: Expr, row: Expr, first: Expr, c: int, i: int
+    ) -> list[tuple[Buffer, Expr, list[Expr]]] | None:
         """Row ``i`` of a period in channel ``c``: for each output its memory, the place of the first element, and the
         vectors that lie in turns from there on. None where they don't."""
         k, (rows, columns) = self.k, self.steps
-        found: list[tuple[Any, Any, list[Any]]] = []
+        found: list[tuple[Buffer, Expr, list[Expr]]] = []
         for j in range(columns):
-            apart: list[tuple[Any, Any, Any]] = []
+            apart: list[tuple[Buffer, Expr, Expr]] = []
             self.ctx.apart = apart
             with k.loop(self.side, "vectorized", "v") as v:
                 self.ctx.ranged(v, self.side)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
 
 from tvm import tirx
 from tvm.ir.prim import expr as prim
@@ -46,7 +45,7 @@ class ReducedLines(EdgedLines):
             self._along_in(loops, merged, lanes, UNROLL if length >= 2 * UNROLL * lanes else 1)
             return
         kinds = ((2 * UNROLL * lanes, lanes, UNROLL), (lanes, lanes, 1), (0, min(lanes, SHORT), 1))
-        longer: Any = None
+        longer: Expr = None
         for least, width, unroll in kinds:
             if surely(lambda: length < least):  # noqa: B023
                 continue
@@ -67,7 +66,7 @@ class ReducedLines(EdgedLines):
             with self.k.loop(unroll, "unroll") as u, self.k.loop(lanes, "vectorized", "v") as v:
                 self.k.store(acc, u * lanes + v, identity)
 
-        def line(outer: list[Any]) -> None:
+        def line(outer: list[Expr]) -> None:
             chunk = unroll * lanes
             chunks, rest = divmod(merged.inner, chunk)
             if is_open([chunks]) or chunks:
@@ -100,13 +99,13 @@ class ReducedLines(EdgedLines):
             self.store(target, indices, tirx.Cast(str(tensor.dtype), acc[0]))
 
     def _rest(
-        self, accumulators: list[Any], indices: list[Expr], merged: Merged, outer: list[Any], done: Dim, lanes: int
+        self, accumulators: list[Expr], indices: list[Expr], merged: Merged, outer: list[Expr], done: Dim, lanes: int
     ) -> None:
         """The open number of elements of a line behind the first ``done``: vectors, then a vector that ends with the
         line, whose lanes count that are left, or where a line is shorter than that, one by one."""
         k, whole = self.k, to_index(merged.inner)
 
-        def vector(start: Any, counts: Any = None) -> None:
+        def vector(start: Expr, counts: Expr = None) -> None:
             with k.loop(lanes, "vectorized", "v") as v:
                 self.ctx.ranged(v, lanes)
                 at = merged.expand(outer, start + v)
@@ -139,7 +138,7 @@ class ReducedLines(EdgedLines):
 
     def _accumulate(
         self,
-        accumulators: list[Any],
+        accumulators: list[Expr],
         slot: Expr,
         indices: list[Expr],
         reduce_loops: list[Expr],
@@ -184,7 +183,7 @@ class ReducedLines(EdgedLines):
             return
         combiner = self.phase.tensors[0].op.body[0].combiner
         inliner = Inliner({}, self.k.bind, self.k.guard)
-        mapping: dict[Any, Any] = {}
+        mapping: dict[Expr, Expr] = {}
         for var, acc in zip(combiner.lhs, accumulators):
             mapping[var] = acc[slot] if len(accumulators) == 1 else self.k.bind(acc[slot], "a")
         for var, value in zip(combiner.rhs, values):

@@ -9,7 +9,6 @@ Either way the order of the operations is fixed, so the bits are the same on eve
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tvm import tirx
 
@@ -25,7 +24,7 @@ from .reduced_lines import UNROLL, ReducedLines
 FEW_LINES = 8  # lines of outputs that are too few for the cores: their tiles are the tasks then
 SIDE = 4  # vectors of outputs that reduce side by side: the same latency, and 256 bytes of each row
 
-Place = Callable[[Any, Any], "list[Any]"]
+Place = Callable[[Expr, Expr], "list[Expr]"]
 
 
 class ReductionNest(ReducedLines):
@@ -208,24 +207,24 @@ class ReductionNest(ReducedLines):
             width = self.lanes if vectors and all(isinstance(t, Value) for t in self.targets) else tail
             self._across(self._vectors(merged, loops, done + tail - width), width, chained=chains)
 
-    def _open_line(self, merged: Merged, loops: list[Expr], kind: str, inside: tuple[Any, Any]) -> None:
+    def _open_line(self, merged: Merged, loops: list[Expr], kind: str, inside: tuple[Expr, Dim]) -> None:
         """As :meth:`_line_of_outputs`, of an open number of outputs, those ``inside`` without choices; the last vector
         is moved back where there is room."""
         k, whole, lanes = self.k, to_index(merged.inner), self.lanes
         first, last = inside
-        begin: Any = 0
+        begin: Expr = 0
         end = whole
         if first != 0 or last != merged.inner:
             begin = k.hold(tirx.min(first, whole), "b")
             end = k.hold(tirx.max(to_index(last), begin), "e")
         chains = not usual(merged.inner // (lanes * SIDE))
 
-        def one_by_one(start: Any, stop: Any) -> None:
+        def one_by_one(start: Expr, stop: Expr) -> None:
             with k.loop(stop - start, name="x") as x:
                 self.ctx.ranged(x, merged.inner)
                 self._across(self._vectors(merged, loops, x + start), 1, chained=chains)
 
-        def vectors(start: Any, side: int) -> None:
+        def vectors(start: Expr, side: int) -> None:
             at = k.bind(start, "x")
             if isinstance(at, tirx.Var):
                 self.ctx.between(at, first, last - side * lanes + 1)
@@ -275,7 +274,7 @@ class ReductionNest(ReducedLines):
                 self.ctx.ranged(v, width)
                 self._accumulate(accumulators, slot * width + v, self.indices(place(u, v), v), reduce_loops)
 
-        def in_chains(outer: list[Any]) -> None:
+        def in_chains(outer: list[Expr]) -> None:
             rounds, rest = divmod(extents[-1], chains)
             with self.k.loop(rounds, name="r") as r, self.k.loop(chains, "unroll", "u") as u:
                 self.ctx.ranged(r, rounds)

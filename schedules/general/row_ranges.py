@@ -14,7 +14,6 @@ has lines of its own, in which the question is settled when the kernel is writte
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tvm import sym, tirx
 from tvm.ir.prim import expr as prim
@@ -58,11 +57,11 @@ def _cuts(condition: Expr, row: Expr) -> list[int]:
 
 
 def in_ranges(
-    ctx: Context, parts: Sequence[tuple[int, int]], body: Callable[[list[Any]], None]
-) -> Callable[[list[Any]], None]:
+    ctx: Context, parts: Sequence[tuple[int, int]], body: Callable[[list[Expr]], None]
+) -> Callable[[list[Expr]], None]:
     """``body`` for loops whose last is the row, once for each range."""
 
-    def lines(loops: list[Any]) -> None:
+    def lines(loops: list[Expr]) -> None:
         row = loops[-1]
         for begin, end in parts:
             inside = [row >= begin] * (begin > 0) + [row < end] * ((begin, end) != parts[-1])

@@ -15,7 +15,6 @@ loops over the taps, is a chain of operations with jumps between: 3x3 pools of s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tvm import tirx
 from tvm.ir import Range
@@ -85,7 +84,7 @@ def _columns(nest: ReductionNest, loops: list[Expr], width: int, known: Bounds) 
     k, ctx = nest.k, nest.ctx
     first, last = _free(nest, 3, known) or (0, width)
 
-    def at(start: Expr) -> Callable[[Any, Any], list[Any]]:
+    def at(start: Expr) -> Callable[[Expr, Expr], list[Expr]]:
         return lambda u, _: [*loops, start + u]
 
     tiles, rest = divmod(last - first, SIDE)
@@ -126,7 +125,7 @@ def _chooses(nest: ReductionNest, axis: int, known: Bounds) -> bool:
     return any(v.same_as(marks[axis]) for c in found for v in tirx.analysis.undefined_vars(c))
 
 
-def _dry(nest: ReductionNest, known: Bounds) -> tuple[list[Any], list[Any], Sequence[Any]]:
+def _dry(nest: ReductionNest, known: Bounds) -> tuple[list[Expr], list[Expr], Sequence[Expr]]:
     """The axes of the output, those that are reduced, and where an element reads; choices are left with the builder."""
     ctx, op = nest.ctx, nest.phase.tensors[0].op
     marks = []

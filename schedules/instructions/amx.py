@@ -17,14 +17,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
 from ...targets import llvm
 from ...targets.target import Target
 from ..words.group import Request
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr, PrimFunc
+
+if TYPE_CHECKING:
+    pass
 
 ROWS = 16  # of a register
 ROW_BYTES = 64
@@ -64,8 +67,8 @@ def may_split(request: Request) -> bool:
 class Rows:
     """Where a register's rows lie: in ``buffer`` from element ``begin`` on, ``apart`` bytes from one to the next."""
 
-    buffer: Any
-    begin: Any
+    buffer: Buffer
+    begin: Expr
     apart: int = ROW_BYTES
 
 
@@ -102,7 +105,7 @@ class MatrixUnit:
         """``sums += a * b``"""
         self._call(f"llvm.x86.tdp{kind}", _register(sums), _register(a), _register(b))
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: Expr) -> None:
         self.k.add(tirx.Evaluate(tirx.call_llvm_intrin("void", name, *arguments)))
 
     def _note(self, work: int) -> None:
@@ -155,7 +158,7 @@ def block_cycles(shape: tuple[int, int], products: int) -> float:
     return max(rows * columns * MULTIPLY_CYCLES, 52.0) * products
 
 
-def work_of(function: Any) -> int:
+def work_of(function: PrimFunc) -> int:
     """What :data:`ATTRIBUTE` says of a finished function; 0 where it leaves the unit alone."""
     return int((function.attrs or {}).get(ATTRIBUTE, 0))
 
@@ -187,5 +190,5 @@ def _register(number: int) -> Expr:
     return tirx.IntImm("int8", number)
 
 
-def _place(rows: Rows) -> tuple[Any, Any]:
+def _place(rows: Rows) -> tuple[Expr, Expr]:
     return tirx.address_of(rows.buffer[rows.begin]), tirx.IntImm("int64", rows.apart)

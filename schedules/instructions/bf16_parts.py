@@ -33,7 +33,7 @@ lies in memory as bfloat16 (schedules/math/bfloat16.py) is then copied as it is.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import tirx
@@ -41,6 +41,9 @@ from tvm import tirx
 from ..words.policy import Policy
 from ..words.tvm_types import Expr
 from .amx import COLUMNS, DEPTH, PAIRS
+
+if TYPE_CHECKING:
+    from ..emit.builder import KernelBuilder
 
 Products = tuple[tuple[int, int], ...]
 ONE: Products = ((0, 0),)  # numbers rounded to bfloat16, where that is allowed
@@ -65,7 +68,7 @@ def told(products: Products) -> str:
     return f"{len(products)} products" if len(products) > 1 else "bfloat16"
 
 
-def split(k: Any, first: Expr, second: Any, count: int) -> list[Any]:
+def split(k: KernelBuilder, first: Expr, second: Expr | None, count: int) -> list[Expr]:
     """``count`` words (int32) of the parts of two float32 expressions, within a vectorised loop of ``k``. ``second``
     may be None, where there is no number: its half of the words is zero. What is no number stays none: with several
     parts in what a later one has, with one by asking (rounding would carry over into the sign)."""

@@ -16,14 +16,13 @@ that multiply; with vectors of 512 bits it is the same two, so nothing would be 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from tvm import tirx
 
 from ...targets import llvm
 from ...targets.target import Target
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 from .opaque_numbers import fence
 
 WORD = 4  # bytes
@@ -53,7 +52,7 @@ def multiplier(target: Target, dtype: str) -> Target:
     return replace(target, vector_registers=target.vector_registers - 2, fma_latency=1)
 
 
-def dot(target: Target, sums: Any, data: Any, weights: Any, wraps: bool = False) -> Expr:
+def dot(target: Target, sums: Expr, data: Expr, weights: Expr, wraps: bool = False) -> Expr:
     """``sums`` and the products of a word in each lane. All are vectors of int32, as wide as the target's. ``wraps``:
     sums may leave 32 bits; of pairs they are right modulo 2**32 then."""
     lanes, dtype = target.lanes("int32"), data_dtype(target)
@@ -69,7 +68,7 @@ def dot(target: Target, sums: Any, data: Any, weights: Any, wraps: bool = False)
     return tirx.call_llvm_pure_intrin(wide, _instruction(target), sums, data, weights)
 
 
-def _fenced(sums: Any, lanes: int) -> Expr:
+def _fenced(sums: Buffer, lanes: int) -> Expr:
     """``sums``, whose order LLVM leaves as it is: it would add products of several steps to each other first, which
     takes a register for each."""
     return tirx.reinterpret(f"int32x{lanes}", fence(tirx.reinterpret(f"float32x{lanes}", sums)))

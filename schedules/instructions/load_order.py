@@ -16,11 +16,14 @@ for that (:mod:`..kernel.register_budget`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from ...targets.target import Target
+
+if TYPE_CHECKING:
+    from ..emit.builder import KernelBuilder
 
 # LLVM's stand-in for so many bytes of code that it knows nothing of: here none. No load or store is scheduled past it.
 NO_BYTES = "llvm.aarch64.space"
@@ -31,7 +34,7 @@ def keeps_loads(target: Target) -> bool:
     return target.is_aarch64 and not target.in_order
 
 
-def keep_loads(k: Any, target: Target) -> None:
+def keep_loads(k: KernelBuilder, target: Target) -> None:
     """Adds to the kernel ``k`` that loads which follow are not done earlier, and those before not later."""
     if keeps_loads(target):
         zero = tirx.IntImm("int32", 0), tirx.IntImm("int64", 0)

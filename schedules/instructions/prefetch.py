@@ -3,18 +3,22 @@ buffer cannot fault."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from ...targets.target import Target
+from ..words.tvm_types import Buffer, Expr
+
+if TYPE_CHECKING:
+    from ..emit.builder import KernelBuilder
 
 LINE = 64  # bytes that one hint brings
 KEPT = 32 << 20  # bytes: a smaller result may still be in the last level when it is read, however large that level is
 FIRST_LEVEL, SECOND_LEVEL = 3, 2  # where the line is wanted, as LLVM counts: 0 is "used once"
 
 
-def hint(k: Any, buffer: Any, index: Any, level: int = SECOND_LEVEL, written: bool = False) -> None:
+def hint(k: KernelBuilder, buffer: Buffer, index: Expr, level: int = SECOND_LEVEL, written: bool = False) -> None:
     """Adds to the kernel ``k`` that the line with element ``index`` of ``buffer`` will be read, or ``written``."""
     place = tirx.address_of(getattr(buffer, "stored", buffer)[index])
     k.add(tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", place, int(written), level, 1)))

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import tvm_ffi
 
 from ..words.group import Group, Kernel, Node, Packed, Request, Scratch, Value
+from ..words.tvm_types import Attribute, Attrs, Expr
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Repeats:
     """The kernels of one build, by what was asked for; a generator is a pure function of its request."""
 
     build: Callable[[Request], Kernel]
-    known: dict[Any, list[tuple[Group, Kernel]]] = field(default_factory=dict)
+    known: dict[object, list[tuple[Group, Kernel]]] = field(default_factory=dict)
 
     def kernel(self, request: Request) -> Kernel:
         """The kernel for ``request``: that of an equal group, on other values, if there was one."""
@@ -46,7 +46,7 @@ def _values(group: Group) -> list[Value]:
     return list(dict.fromkeys([*found, *group.inputs, *group.outputs]))
 
 
-def _key(request: Request, values: list[Value]) -> Any:
+def _key(request: Request, values: list[Value]) -> object:
     """What has to be equal; None for what can't be compared."""
     group = request.group
     if request.box is not None:
@@ -54,7 +54,7 @@ def _key(request: Request, values: list[Value]) -> Any:
     number = {v: i for i, v in enumerate(values)}
     places = {n: i for i, n in enumerate(group.nodes)}
 
-    def form(operand: Any) -> Any:
+    def form(operand: Expr | Value | tuple[Expr | Value | tuple[Expr | Value, ...], ...]) -> Attribute:
         if isinstance(operand, Value):
             return number[operand]
         if isinstance(operand, tuple):
@@ -73,10 +73,10 @@ def _key(request: Request, values: list[Value]) -> Any:
     return key
 
 
-def _attributes(node: Node) -> list[Any]:
+def _attributes(node: Node) -> list[Attrs | Expr | None]:
     """What an operator is told beside its tensors: attributes, and operands that are none."""
 
-    def others(operands: tuple[Any, ...]) -> Iterator[Any]:
+    def others(operands: tuple[Expr | Value | tuple[Expr | Value, ...], ...]) -> Iterator[Expr]:
         for operand in operands:
             if isinstance(operand, tuple):
                 yield from others(operand)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm_ffi
@@ -27,8 +27,11 @@ from ..words.dims import Dim, bounds, is_open, to_index
 from ..words.group import Packed, Request, Scratch, Value, dtype_bytes
 from ..words.layout import Layout
 from ..words.sizes import SYMBOLS, product
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr, Operation
 from .open_ranges import OpenRanges
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 LARGEST = 2**31
 SLACK = 64  # bytes behind each constant, so that a last vector may read past its end
@@ -38,9 +41,9 @@ SLACK = 64  # bytes behind each constant, so that a last vector may read past it
 class Channel:
     """The channel coordinate of a kernel that runs over blocks and lanes: ``index == block * lanes + lane``."""
 
-    index: Any
-    block: Any
-    lane: Any
+    index: Expr
+    block: Expr
+    lane: Expr
     lanes: int
     extent: int
 
@@ -58,9 +61,9 @@ class Context:
         self.k = KernelBuilder(name, serial=request.box is not None)
         self.operands: list[Value | Packed | Scratch] = []
         self.channel: Channel | None = None
-        self.log: list[Any] | None = None
-        self._buffers: dict[Any, Any] = {}
-        self._blocks: dict[tuple[Value, int, int], Any] = {}  # constants in blocks of channels: the axis, how many
+        self.log: list[Expr] | None = None
+        self._buffers: dict[Buffer, Buffer] = {}
+        self._blocks: dict[tuple[Value, int, int], Buffer] = {}  # constants in blocks of channels: the axis, how many
         self.analyzer = sym.Analyzer()
         for dim in SYMBOLS.get().values():
             low, high = bounds(dim)
@@ -69,14 +72,14 @@ class Context:
         self.open_ranges: OpenRanges | None = None  # where bounds are open and somebody asked
         self.parted: Parted | None = None  # an axis that passes several times over what is read
         self.scalars: list[str | tuple[Value, int]] = []
-        self._bases: dict[Value, list[Any]] = {}
-        self.origin: list[Any] | None = None  # row and column of the box, in the tensor
+        self._bases: dict[Value, list[Expr]] = {}
+        self.origin: list[Expr] | None = None  # row and column of the box, in the tensor
         self.pending: list[Value] = []  # outputs whose margins the kernel has still to write
         # what stays in positions, where it is held, and whether the rest is added in 64 bits
-        self.starts: dict[Value, tuple[Any, Any, bool]] = {}
-        self.seen: dict[Value, list[Any]] | None = None  # the positions of elements, where they are wanted
-        self.apart: list[tuple[Any, Any, Any]] | None = None  # memory, position and value of what is not written yet
-        self.size: list[Any] = []  # rows and columns of the box: numbers, or variables if it is open
+        self.starts: dict[Value, tuple[Expr, Expr, bool]] = {}
+        self.seen: dict[Value, list[Expr]] | None = None  # the positions of elements, where they are wanted
+        self.apart: list[tuple[Expr, Expr, Expr]] | None = None  # memory, position and value of what is not written yet
+        self.size: list[Expr] = []  # rows and columns of the box: numbers, or variables if it is open
         box = request.box
         if box is not None:
             rows, columns = request.group.outputs[-1].shape[2:4]
@@ -86,13 +89,13 @@ class Context:
             if box.open:
                 self.size = [self._scalar("rows", rows + 1), self._scalar("columns", columns + 1)]
 
-    def _scalar(self, what: str | tuple[Value, int], extent: int | None = None) -> Any:
+    def _scalar(self, what: str | tuple[Value, int], extent: int | None = None) -> Expr:
         self.scalars.append(what)
         name = what if isinstance(what, str) else f"base{len(self.scalars)}"
         var = self.k.scalar(name)
         return var if extent is None else self.ranged(var, extent)
 
-    def base(self, value: Value) -> list[Any] | None:
+    def base(self, value: Value) -> list[Expr] | None:
         """Row and column of the first element of a windowed value's memory; None for a value that lies whole."""
         box = self.request.box
         if box is None or value not in box.windowed:
@@ -101,7 +104,7 @@ class Context:
             self._bases[value] = [self._scalar((value, 0)), self._scalar((value, 1))]
         return self._bases[value]
 
-    def place(self, value: Value, indices: Sequence[Expr]) -> list[Any]:
+    def place(self, value: Value, indices: Sequence[Expr]) -> list[Expr]:
         """Indices of an element in the memory of ``value``: relative to the window's base, if it lies in one."""
         base = self.base(value)
         if base is None:
@@ -110,7 +113,7 @@ class Context:
 
     # -- pointers --------------------------------------------------------------------------------
 
-    def buffer(self, value: Value) -> Any:
+    def buffer(self, value: Value) -> Buffer:
         """The pointer to ``value``, declared when it is first asked for. Raises UnsupportedError if it has more
         elements than 32 bits count."""
         found = self._buffers.get(value)
@@ -131,7 +134,7 @@ class Context:
                 self.k.tables[found] = value.constant.reshape(-1)
         return found
 
-    def packed(self, packed: Packed, narrow: bool = True) -> Any:
+    def packed(self, packed: Packed, narrow: bool = True) -> Buffer:
         """The pointer to a packed constant. With ``narrow`` its weights take the fewer bytes that the policy
         wants."""
         kind = self.request.policy.weights
@@ -141,7 +144,7 @@ class Context:
         self.operands.append(packed)
         return buffer if less is None else Widened(buffer)
 
-    def scratch(self, elements: int, dtype: str) -> Any:
+    def scratch(self, elements: int, dtype: str) -> Buffer:
         """A buffer of ``elements`` in the kernel's own arena memory."""
         buffer = self.k.pointer(self.k.fresh("scratch"), dtype, elements)
         self.operands.append(Scratch(elements * dtype_bytes(dtype)))
@@ -149,7 +152,7 @@ class Context:
 
     # -- reading and writing ---------------------------------------------------------------------
 
-    def offset(self, value: Value, indices: Sequence[Expr]) -> Any:
+    def offset(self, value: Value, indices: Sequence[Expr]) -> Expr:
         """The simplified flat position; uses block and lane directly where the channel is the kernel's own."""
         layout = self.request.layout(value)
         indices = self.place(value, indices)
@@ -164,7 +167,7 @@ class Context:
             self.seen.setdefault(value, []).append(position)
         return self.begun(value, position)
 
-    def begins(self, emit: Callable[[], None]) -> dict[Value, tuple[Any, Any, bool]]:
+    def begins(self, emit: Callable[[], None]) -> dict[Value, tuple[Expr, Expr, bool]]:
         """Start positions that the elements emitted by ``emit`` have in common, in the form of :attr:`starts`: for
         every value that it reads or writes exactly once, at a position that does not depend on what it reads. Emitting
         the same element elsewhere then adds a constant to a 64-bit sum; LLVM sees such distances, since sums of 64 bits
@@ -183,7 +186,7 @@ class Context:
         position adds its difference to it."""
         self.starts[value] = position, self.k.hold(position, "o"), False
 
-    def begun(self, value: Value, position: Expr) -> Any:
+    def begun(self, value: Value, position: Expr) -> Expr:
         """``position`` of ``value`` as its common start and a difference, if it has a start (:meth:`begin`); else as it
         is. Without, positions behind numbers known at run time only would each be computed anew."""
         if value not in self.starts:
@@ -201,7 +204,7 @@ class Context:
             return lambda _indices: number
         layout = self.request.layout(value)
 
-        def read(indices: tuple[Expr, ...]) -> Any:
+        def read(indices: tuple[Expr, ...]) -> Expr:
             if constant is not None and layout.is_plain and (load := self._in_blocks(value, indices)) is not None:
                 return load
             position = self.offset(value, indices)
@@ -214,7 +217,7 @@ class Context:
 
         return read
 
-    def _guarded(self, value: Value, layout: Layout, indices: Sequence[Expr], load: Any) -> Any:
+    def _guarded(self, value: Value, layout: Layout, indices: Sequence[Expr], load: Expr) -> Expr:
         """Lanes past the last channel must not read past a plain tensor. (Blocked tensors hold zeros there, and
         constants have :data:`SLACK` behind them, which is enough if channels lie next to each other.)"""
         channel = self.channel
@@ -227,7 +230,7 @@ class Context:
         self.k.guard(channel.index < channel.extent)
         return tirx.if_then_else(channel.index < channel.extent, load, tirx.Cast(load.ty, tirx.IntImm("int32", 0)))
 
-    def _in_blocks(self, value: Value, indices: Sequence[Expr]) -> Any:
+    def _in_blocks(self, value: Value, indices: Sequence[Expr]) -> Expr:
         """A plain constant of several elements a channel (a map of positions) is laid out in the kernel's blocks, for
         one load a vector instead of one a lane, unless the lanes past the last channel would more than double it."""
         channel = self.channel
@@ -273,9 +276,9 @@ class Context:
             stride *= extent
         return distance * dtype_bytes(value.dtype)
 
-    def inliner(self, sources: dict[Any, Source] | None = None, bind: bool = True) -> Inliner:
+    def inliner(self, sources: dict[tuple[Operation, int], Source] | None = None, bind: bool = True) -> Inliner:
         """An inliner that reads the group's inputs from memory, and ``sources`` from where they say."""
-        table: dict[Any, Source] = {}
+        table: dict[tuple[Operation, int], Source] = {}
         for value in self.graph.group.inputs:
             table[key(self.graph.tensors[value])] = self.source(value)
         table.update(sources or {})
@@ -285,12 +288,12 @@ class Context:
         made.parted = self.parted
         return made
 
-    def _decided(self, condition: Any) -> Any:
+    def _decided(self, condition: Expr) -> Expr:
         """A condition without what is known to hold."""
         found = condition if is_far(condition) else self.analyzer.simplify(condition)
         return found if self.open_ranges is None else self.open_ranges.left(found)
 
-    def write(self, value: Value, indices: Sequence[Expr], element: Any) -> None:
+    def write(self, value: Value, indices: Sequence[Expr], element: Expr) -> None:
         """Stores one element of an output; lanes past the last channel get zero, or nothing in a plain tensor."""
         layout = self.request.layout(value)
         position = self.offset(value, indices)
@@ -314,7 +317,7 @@ class Context:
                 return
         self.k.store(buffer, position, element)
 
-    def ranged(self, var: Any, extent: Any) -> Any:
+    def ranged(self, var: Expr, extent: Expr) -> Expr:
         """Tells the simplifier that ``0 <= var < extent`` (a number, or a variable, which says nothing)."""
         if isinstance(var, tirx.Var) and isinstance(extent, (int, Dim)):
             self.analyzer.bind(var, Range(0, to_index(extent)))
@@ -322,7 +325,7 @@ class Context:
                 self.open_ranges.note(var, 0, extent - 1)
         return var
 
-    def between(self, var: Any, first: Any, end: Any) -> None:
+    def between(self, var: Expr, first: SizeLike, end: SizeLike) -> None:
         """Tells the simplifier that ``first <= var < end``, numbers or dims."""
         self.analyzer.bind(var, Range(to_index(first), to_index(end)), allow_override=True)
         if is_open((first, end)):
@@ -334,13 +337,13 @@ class Context:
         """Notes that the kernel writes the margins of its outputs: in its tasks, or before them."""
         self.pending = [v for v in self.request.group.outputs if self.request.layout(v).margins]
 
-    def fill_pending(self, values: Sequence[Any] | None = None) -> None:
+    def fill_pending(self, values: Sequence[object] | None = None) -> None:
         """Writes the margins of all ``values`` that wait for it, at once."""
         for value in self._taken(values):
             self.fill_margins(value)
 
     def fill_parts(
-        self, values: Sequence[Any] | None, image: Expr, part: Any, parts: int, by_rows: bool = True
+        self, values: Sequence[object] | None, image: Expr, part: Expr, parts: int, by_rows: bool = True
     ) -> None:
         """Writes the margins of one of ``parts`` bands of rows, or of planes, of one image of two spatial axes."""
         for value in self._taken(values):
@@ -353,27 +356,27 @@ class Context:
         self.fill_pending()
         return False
 
-    def fill_share(self, worker: Any, workers: int, by_rows: bool) -> None:
+    def fill_share(self, worker: Expr, workers: int, by_rows: bool) -> None:
         """Writes one core's part of all margins that wait: what it writes lies in its own cache, as the rows (or the
         channels) of its outputs do, and those of the next kernel that it reads them for."""
         for value in self._taken(None):
             with self.k.loop(value.shape[0], name="n") as image:
                 self._fill_part(value, self.ranged(image, value.shape[0]), worker, workers, by_rows)
 
-    def _taken(self, values: Sequence[Any] | None) -> list[Value]:
+    def _taken(self, values: Sequence[object] | None) -> list[Value]:
         taken = [p for p in self.pending if values is None or any(v is p for v in values)]
         self.pending = [p for p in self.pending if not any(t is p for t in taken)]
         return taken
 
-    def _fill_part(self, value: Value, image: Expr, part: Any, parts: int, by_rows: bool) -> None:
+    def _fill_part(self, value: Value, image: Expr, part: Expr, parts: int, by_rows: bool) -> None:
         layout, k = self.request.layout(value), self.k
         dims, strides, buffer = layout.physical_shape, layout.strides, self.buffer(value)
         lanes = layout.block or 1
         (top, _), (left, right) = layout.margin(2), layout.margin(3)
         below, beside = top + layout.shape[2], left + layout.shape[3]
         rows = dims[2] - layout.room
-        edges: list[Any] = [0, rows]
-        planes: list[Any] = [0, dims[1]]
+        edges: list[Expr] = [0, rows]
+        planes: list[int] = [0, dims[1]]
         if parts > 1:
             cut = [tirx.floordiv((part + i) * (rows if by_rows else dims[1]), parts) for i in (0, 1)]
             edges, planes = (cut, planes) if by_rows else (edges, cut)
@@ -417,27 +420,27 @@ class Context:
                         k.store(buffer, position, literal(layout.fill, value.dtype))
 
 
-def _larger(a: Any, b: Any) -> Any:
+def _larger(a: Expr, b: SizeLike) -> Expr:
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else tirx.max(a, b)
 
 
-def _smaller(a: Any, b: Any) -> Any:
+def _smaller(a: Expr, b: SizeLike) -> Expr:
     return min(a, b) if isinstance(a, int) and isinstance(b, int) else tirx.min(a, b)
 
 
-def literal(number: Expr, dtype: str) -> Any:
+def literal(number: Expr, dtype: str) -> Expr:
     """An immediate of ``dtype``."""
     if is_whole(dtype):
         return whole(int(number), dtype)
     return tirx.IntImm("bool", int(number)) if dtype == "bool" else tirx.FloatImm(dtype, float(number))
 
 
-def _uses(expr: Any, var: Any) -> bool:
+def _uses(expr: Expr, var: Expr) -> bool:
     if isinstance(expr, int):
         return False
     return any(v.same_as(var) for v in tirx.analysis.undefined_vars(expr))
 
 
-def positions(log: Sequence[Any]) -> list[Any]:
+def positions(log: Sequence[Expr]) -> list[Expr]:
     """The positions in ``log`` that are no constants."""
     return [p for p in log if not isinstance(p, (int, prim.IntImm))]

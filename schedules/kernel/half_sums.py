@@ -14,19 +14,19 @@ cores, and in boxes of tile groups.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tvm import tirx
 
 from ..emit.builder import KernelBuilder
 from ..words.sizes import surely
+from ..words.tvm_types import Buffer, Expr
 from .context import Context
 
 HALF = "float16"
 SPAN = 128  # terms of a run
 
 
-def in_runs(dtype: str, terms: Any) -> bool:
+def in_runs(dtype: str, terms: int) -> bool:
     """True if sums of so many terms of ``dtype`` are added up run by run, or of an open number of them."""
     return dtype == HALF and not surely(lambda: terms <= SPAN)
 
@@ -34,7 +34,7 @@ def in_runs(dtype: str, terms: Any) -> bool:
 class HalfSums:
     """The sums in float32 of ``vectors`` accumulators of ``lanes`` float16 numbers in ``acc``, all zero at first."""
 
-    def __init__(self, k: KernelBuilder, acc: Any, vectors: int, lanes: int) -> None:
+    def __init__(self, k: KernelBuilder, acc: Buffer, vectors: int, lanes: int) -> None:
         self.k, self.acc, self.vectors, self.lanes = k, acc, vectors, lanes
         self.sums = k.local("wide", "float32", vectors * lanes, "global")
         self._each(lambda at: k.store(self.sums, at, tirx.const(0, "float32")))
@@ -43,7 +43,7 @@ class HalfSums:
         """Adds a run to the sums; the next one begins."""
         k, acc, sums = self.k, self.acc, self.sums
 
-        def one(at: Any) -> None:
+        def one(at: Expr) -> None:
             k.store(sums, at, sums[at] + tirx.Cast("float32", acc[at]))
             k.store(acc, at, tirx.const(0, HALF))
 
@@ -53,19 +53,19 @@ class HalfSums:
         """Leaves the sums, rounded, in the accumulators."""
         self._each(lambda at: self.k.store(self.acc, at, tirx.Cast(HALF, self.sums[at])))
 
-    def each_run(self, ctx: Context, begin: int, count: int, body: Callable[[Any], None]) -> None:
+    def each_run(self, ctx: Context, begin: int, count: int, body: Callable[[Expr], None]) -> None:
         """``body`` for the steps ``begin + [0, count)``, of a term each, in runs, those before being one; then the sums
         of all."""
         if begin:
             self.add()
         with self.k.loop(-(-count // SPAN), name="run") as run:
-            length: Any = SPAN if count % SPAN == 0 else tirx.min(count - run * SPAN, SPAN)
+            length: Expr = SPAN if count % SPAN == 0 else tirx.min(count - run * SPAN, SPAN)
             with self.k.loop(length, name="k") as step:
                 body(begin + run * SPAN + ctx.ranged(step, SPAN))
             self.add()
         self.finish()
 
-    def _each(self, body: Callable[[Any], None]) -> None:
+    def _each(self, body: Callable[[Expr], None]) -> None:
         k, lanes = self.k, self.lanes
         with k.loop(self.vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
             body(z * lanes + v)

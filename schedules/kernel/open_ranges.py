@@ -8,12 +8,10 @@ range, where it is a question about dims, which know their floors.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import sym, tirx
 from tvm.ir.prim import expr as prim
 
-from ..words.dims import Open
+from ..words.dims import Open, Size
 from ..words.sizes import dim_of, is_symbol, narrowed, surely
 from ..words.tvm_types import Expr
 
@@ -22,9 +20,9 @@ class OpenRanges:
     """The least and the greatest value of variables, both numbers or dims."""
 
     def __init__(self) -> None:
-        self._ends: dict[int, tuple[Any, Any, Any]] = {}  # by the variable's address, which it keeps
+        self._ends: dict[int, tuple[Expr, Expr, Expr]] = {}  # by the variable's address, which it keeps
 
-    def note(self, variable: Any, least: Any, most: Any) -> None:
+    def note(self, variable: Expr, least: int, most: Size) -> None:
         """Keeps that ``variable`` is from ``least`` to ``most``."""
         self._ends[hash(variable)] = (variable, least, most)
 
@@ -61,7 +59,7 @@ class OpenRanges:
         return surely(lambda: least >= 0)
 
 
-_OPPOSITE: dict[type, Any] = {prim.LT: prim.GE, prim.GE: prim.LT, prim.LE: prim.GT, prim.GT: prim.LE}
+_OPPOSITE: dict[type, Expr] = {prim.LT: prim.GE, prim.GE: prim.LT, prim.LE: prim.GT, prim.GT: prim.LE}
 
 
 def _parts(condition: Expr) -> list[Expr]:

@@ -14,16 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...targets.target import Target
 from .context import Context
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
+    from ..words.tvm_types import Expr
 
 UNROLLED = 4  # two gain half as much, eight less, of products too; a whole block of 16 channels less at 28 x 28
 
 
 @contextmanager
-def unrolled(ctx: Context, target: Target, count: Any, name: str, begin: Any = 0, most: Any = None) -> Iterator[Any]:
+def unrolled(
+    ctx: Context, target: Target, count: SizeLike, name: str, begin: SizeLike = 0, most: int | None = None
+) -> Iterator[Expr]:
     """The loop ``for step in begin + [0, count)``, UNROLLED of them at a time where they divide; ``most``: steps of the
     longest such loop, for the simplifier."""
     most = count if most is None else most
@@ -36,7 +42,7 @@ def unrolled(ctx: Context, target: Target, count: Any, name: str, begin: Any = 0
         yield begin + run * UNROLLED + ctx.ranged(step, UNROLLED)
 
 
-def each_step(ctx: Context, target: Target, count: Any, body: Callable[[Any], None], begin: Any = 0) -> None:
+def each_step(ctx: Context, target: Target, count: SizeLike, body: Callable[[Expr], None], begin: SizeLike = 0) -> None:
     """``body`` for every step of ``begin + [0, count)``, in their order; those that are left over in a loop of their
     own."""
     rest = count % UNROLLED if isinstance(begin, int) and writes_out(target, count) else 0
@@ -49,6 +55,6 @@ def each_step(ctx: Context, target: Target, count: Any, body: Callable[[Any], No
             body(ctx.ranged(step, end))
 
 
-def writes_out(target: Target, count: Any) -> bool:
+def writes_out(target: Target, count: SizeLike) -> bool:
     """True if steps are written out there, of a loop of ``count``."""
     return isinstance(count, int) and target.fma_ports > 1 and not target.is_aarch64

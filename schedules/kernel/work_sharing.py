@@ -21,26 +21,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from ..emit.vector_reads import index
-from ..words.dims import is_open
+from ..words.dims import Size, is_open
 from ..words.sizes import usual
 from ..words.tvm_types import Expr
 from .context import Context
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 LEAST_ROWS = 4  # of a core: with fewer, neighbouring cores would read most of each other's rows
 LONG_ROWS = 8  # of a core: with fewer, what is asked for past the end of its rows costs more than reading all of them
 
 
-def has_bands(rows: Any, workers: int) -> bool:
+def has_bands(rows: Size, workers: int) -> bool:
     """True if an image is high enough for cores to share it by rows; else they share channels, where they can."""
     return usual(rows) >= LEAST_ROWS * workers
 
 
-def has_long_bands(rows: Any, workers: int) -> bool:
+def has_long_bands(rows: int, workers: int) -> bool:
     """True if cores share an image by rows also where they do little more than move it."""
     return usual(rows) >= LONG_ROWS * workers
 
@@ -53,11 +56,11 @@ def bands(
     rows: int,
     parallel: bool,
     order: str = "bands",
-    first: Callable[[Any, Any, int], None] | None = None,
+    first: Callable[[Expr, Expr, SizeLike], None] | None = None,
     passes: int = 1,
     step: int = 1,
     short: int = 0,
-) -> Iterator[tuple[Any, Any, Any]]:
+) -> Iterator[tuple[Expr, Expr, Expr]]:
     """Loops over images, groups and rows; gives their indices.
 
     ``first(image, part, parts)`` is called where a core begins one of the parts of an image. ``order``: "bands" of
@@ -84,7 +87,7 @@ def bands(
         if first is not None:
             first(image, part, parts)
         begin: Expr = tirx.IntImm("int32", 0)
-        end: Any = index(total)
+        end: Expr = index(total)
         if parts > 1:
             begin, end = (tirx.floordiv((part + i) * (height * groups), parts) for i in (0, 1))
         if order == "rows":
@@ -95,7 +98,7 @@ def bands(
                     yield image, simplify(group * passes + ctx.ranged(turn, passes)), row
             return
         low: Expr = tirx.IntImm("int32", 0)
-        count: Any = index(groups)
+        count: Expr = index(groups)
         if order == "groups" and parts > 1:
             low = named(tirx.floordiv(begin, height), groups)
             count = simplify(tirx.floordiv(end + (height - 1), height) - low)
@@ -117,7 +120,7 @@ def bands(
 
 
 @contextmanager
-def image_rows(ctx: Context, images: int, rows: int, parallel: bool) -> Iterator[tuple[Any, Any]]:
+def image_rows(ctx: Context, images: int, rows: int, parallel: bool) -> Iterator[tuple[Expr, Expr]]:
     """Loops over the rows of images, all channels of each: of whole images in bands, whose margins each core fills
     before, or of the kernel's box. Gives an image's index and that of a row in the tensor."""
     if ctx.origin is None:

@@ -13,14 +13,12 @@ become the instruction (compiler/codegen/narrowing.py).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 from .float16 import Halved, Widened, half_load
 
 NAME = "bfloat16"
@@ -44,7 +42,7 @@ def widened(bits: Expr) -> Expr:
     return tirx.reinterpret(f"float32{shape}", tirx.shift_left(wide, _all(sixteen, lanes)))
 
 
-def bits_of(value: Expr) -> Any | None:
+def bits_of(value: Expr) -> Expr | None:
     """The load of a buffer of bfloat16 that ``value`` widens; None for any other value."""
     if getattr(getattr(value, "op", None), "name", "") != "tirx.reinterpret":
         return None
@@ -53,7 +51,7 @@ def bits_of(value: Expr) -> Any | None:
     return load if isinstance(load, TensorLoad) and str(load.ty.dtype).startswith(BITS) else None
 
 
-def load_of(value: Expr) -> Any:
+def load_of(value: Expr) -> Expr:
     """``value``, or the load that it widens, of bfloat16 or float16."""
     bits = bits_of(value)
     bits = half_load(value) if bits is None else bits
@@ -65,7 +63,7 @@ def memory_type(stored: str) -> str:
     return BITS if stored == NAME else stored
 
 
-def reading(buffer: Any, stored: str) -> Widened:
+def reading(buffer: Buffer, stored: str) -> Widened:
     """``buffer``, whose values are ``stored`` in fewer bits, as one of float32."""
     return (Narrow if stored == NAME else Halved)(buffer)
 
@@ -78,7 +76,7 @@ def rounded(x: Expr) -> Expr:
     lanes = x.ty.dtype.lanes
     shape = f"x{lanes}" if lanes > 1 else ""
 
-    def number(n: int) -> Any:
+    def number(n: int) -> Expr:
         return _all(tirx.const(n, "uint32"), lanes)
 
     bits = tirx.reinterpret(f"uint32{shape}", x)
@@ -95,5 +93,5 @@ def rounded_array(numbers: np.ndarray) -> np.ndarray:
     return (np.where(np.isnan(numbers), bits | np.uint32(0x400000), nearest) >> np.uint32(16)).astype(np.uint16)
 
 
-def _all(scalar: Any, lanes: int) -> Any:
+def _all(scalar: Expr, lanes: int) -> Expr:
     return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)

@@ -11,7 +11,6 @@ Functions", 1980); the minimax coefficients of log and atan are those of the Cep
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -19,7 +18,7 @@ from tvm import tirx
 from ..words.tvm_types import Expr
 
 _F = "float32"
-Bind = Callable[[Any], Any]
+Bind = Callable[[Expr], Expr]
 
 
 def f32(value: float) -> Expr:

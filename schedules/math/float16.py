@@ -9,14 +9,12 @@ thirtyfold, and float32 would take up to eight times the bytes. Rounding moves a
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 
 NAME = "float16"
 
@@ -39,7 +37,7 @@ def narrowed(data: np.ndarray) -> np.ndarray | None:
 class Widened:
     """A buffer of float16, or of bytes, that reads as float32; an element has ``itemsize`` bytes."""
 
-    def __init__(self, stored: Any) -> None:
+    def __init__(self, stored: Buffer) -> None:
         self.stored = stored
         self.itemsize = np.dtype(str(stored.dtype)).itemsize
 
@@ -53,7 +51,7 @@ class Halved(Widened):
     """A buffer of float16 that reads as float32, and rounds what is written to it (KernelBuilder.store)."""
 
 
-def halved(value: Expr) -> Any:
+def halved(value: Expr) -> Expr:
     """The nearest float16 of a float32, one or a vector; the very number where it was one."""
     load = half_load(value)
     if load is not None:
@@ -64,7 +62,7 @@ def halved(value: Expr) -> Any:
     return tirx.Cast(NAME if lanes == 1 else f"{NAME}x{lanes}", value)
 
 
-def half_load(value: Expr) -> Any | None:
+def half_load(value: Expr) -> Expr | None:
     """The load of float16 that ``value`` widens; None for any other value."""
     if not isinstance(value, prim.Cast) or not isinstance(value.value, TensorLoad):
         return None

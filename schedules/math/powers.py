@@ -8,7 +8,6 @@ The power is computed in float64 and rounded once, so that what a float32 can ho
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tvm import tirx
 
@@ -27,7 +26,7 @@ def sinh(x: Expr, bind: Bind) -> Expr:
     return float_of(bits_of(bind(total + total)) | _sign(x))
 
 
-def cosh(x: Expr, bind: Bind) -> Any:
+def cosh(x: Expr, bind: Bind) -> Expr:
     """cosh(x) = 2 (p + 1 / (16 p)) with 4 p = exp(|x|); relative error below 3e-7."""
     quarter, q = _quarters(x, bind)
     p = bind(q * quarter + quarter)
@@ -85,7 +84,7 @@ def _log2(a: Expr, bind: Bind) -> Expr:
     m = bind(tirx.reinterpret(_WIDE, bits - ((shifted >> _long(52)) << _long(52))))
     f = bind((m - _wide(1.0)) / (m + _wide(1.0)))
     s = bind(f * f)
-    series: Any = _wide(2 / math.log(2) / 13)
+    series: Expr = _wide(2 / math.log(2) / 13)
     for n in (11, 9, 7, 5, 3, 1):
         series = series * s + _wide(2 / math.log(2) / n)
     total = bind(f * series + exponent)
@@ -99,7 +98,7 @@ def _exp2(t: Expr, bind: Bind) -> Expr:
     c = bind(tirx.Select(c > _wide(200.0), _wide(200.0), c))
     m = bind(tirx.reinterpret("int64", c + _wide(_ROUND)))
     r = bind((c - (tirx.reinterpret(_WIDE, m) - _wide(_ROUND))) * _wide(math.log(2)))
-    series: Any = _wide(1 / math.factorial(9))
+    series: Expr = _wide(1 / math.factorial(9))
     for n in range(8, -1, -1):
         series = series * r + _wide(1 / math.factorial(n))
     scale = tirx.reinterpret(_WIDE, (m << _long(52)) + _long(1023 << 52))

@@ -11,7 +11,6 @@ polynomials are those of the Cephes library (Moshier, 1989).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tvm import tirx
 
@@ -25,7 +24,7 @@ _PIECES = (0x145F306D, 0x19391054, 0x14FE13AB, 0x1D1F534D, 0x1B81B6C5, 0x05664F1
 _HALF_PI = (0x1921FB544 * 2.0**-32, float.fromhex("0x1.0b4611a626331p-34"))
 _NEAR = 0x47800000  # the bits of 2**16
 # amend(values, size, limit, exact): those of ``exact`` where an integer is large, seldom (see KernelBuilder)
-Amend = Callable[[Sequence[Any], Any, int, Callable[[], Sequence[Any]]], list[Any]]
+Amend = Callable[[Sequence[Expr], Expr, int, Callable[[], Sequence[Expr]]], list[Expr]]
 
 
 def _wide(value: float) -> Expr:
@@ -55,7 +54,7 @@ def _near(x: Expr, bind: Bind) -> tuple[Expr, Expr]:
 
 def _far(x: Expr, bind: Bind) -> tuple[Expr, Expr]:
     d = bind(tirx.Cast(_WIDE, x))
-    turns: Any = None
+    turns: Expr | None = None
     for i, piece in enumerate(_PIECES):
         part = bind(d * _wide(piece * 2.0 ** (-_BITS * (i + 1) - 2)))  # a quarter of 2 / pi: whole turns
         left = part - tirx.nearbyint(part)
@@ -82,7 +81,7 @@ def _is_odd(q: Expr) -> Expr:
     return tirx.NE(_bit(q, 1), tirx.IntImm("int32", 0))
 
 
-def _signed(value: Any, q: Expr) -> Expr:
+def _signed(value: Expr, q: Expr) -> Expr:
     """``value``, with the other sign where bit 1 of ``q`` is set."""
     return float_of(bits_of(value) ^ (_bit(q, 2) << tirx.IntImm("int32", 30)))
 
@@ -112,7 +111,7 @@ def tan(x: Expr, bind: Bind, amend: Amend | None = None) -> Expr:
     return tirx.Select(tirx.EQ(x, f32(0.0)), x, bind(quotient))
 
 
-def _halves(x: Expr, bind: Bind) -> tuple[Any, Any]:
+def _halves(x: Expr, bind: Bind) -> tuple[Expr, Expr]:
     """``(far, s)``: s = asin(|x|) up to a half, asin(sqrt((1 - |x|) / 2)) where ``far``; NaN beyond one."""
     a = bind(float_of(bits_of(x) & tirx.IntImm("int32", 0x7FFFFFFF)))
     far = a > f32(0.5)

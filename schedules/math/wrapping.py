@@ -13,8 +13,6 @@ their differences have no sign in their own; divisions have a quotient for every
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import tvm
 import tvm_ffi
@@ -136,7 +134,7 @@ def _divided(kind: type, a: Expr, b: Expr) -> Expr:
     if isinstance(b, prim.IntImm):
         return zero if remainder or b.value == 0 else combined(prim.Sub, zero, a)
     divisor = hidden(b)
-    bad: Any = prim.EQ(_as(signed, divisor), number(0, signed))
+    bad: Expr = prim.EQ(_as(signed, divisor), number(0, signed))
     wraps = dtype == signed and not (isinstance(a, prim.IntImm) and a.value > -1 << (width(dtype) - 1))
     if wraps:
         bad = prim.Or(bad, prim.EQ(divisor, minus))
@@ -146,7 +144,7 @@ def _divided(kind: type, a: Expr, b: Expr) -> Expr:
     return tirx.Select(combined(prim.EQ, b, zero), zero, result)
 
 
-def division(value: Expr) -> tuple[type, Any, Any] | None:
+def division(value: Expr) -> tuple[type, Expr, Expr] | None:
     """The operation and the operands of what :func:`combined` wrote for a division by no literal, guards left out."""
     inner = value
     while isinstance(inner, prim.Select):

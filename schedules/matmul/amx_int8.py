@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -39,7 +38,7 @@ from ..instructions.amx import (
 from ..instructions.int8_dot import multiplier, per_word
 from ..words.group import Kernel, Packed, Request
 from ..words.sizes import usual
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 from .blocking import PARALLEL_FLOPS
 from .facts import MatmulFacts
 from .packed import _Matmul
@@ -106,7 +105,7 @@ class MatrixBytes(_Matmul):
         split = whole.reshape(self.windows, ROW_BYTES // 4, 4, columns, COLUMNS)
         return np.ascontiguousarray(split.transpose(3, 0, 1, 4, 2)).view("<i4").reshape(-1)
 
-    def _copy_rows(self, a: Any, scratch: Any, base: Expr, start: Expr, end: Expr) -> None:
+    def _copy_rows(self, a: Buffer, scratch: Buffer, base: Expr, start: Expr, end: Expr) -> None:
         k, depth = self.k, self.facts.k
         whole, rest = divmod(depth, ROW_BYTES)
         with k.loop(self.ctx.analyzer.simplify(end - start), name="r", begin=start) as row:
@@ -121,7 +120,7 @@ class MatrixBytes(_Matmul):
                     with k.loop(count, name="s") as s, k.loop(width, "vectorized", "v") as v:
                         k.store(scratch, place + begin + s * width + v, a[source + begin + s * width + v])
 
-    def _sums(self, region: Region, a: Any, b: Any, panel: Expr, origin: Expr, height: int) -> Any:
+    def _sums(self, region: Region, a: Buffer, b: Buffer, panel: Expr, origin: Expr, height: int) -> Buffer:
         """``height`` registers of rows, from ``origin`` on, by one panel, through the first-level cache:
         [row][register][column]."""
         k, unit, width = self.k, self.unit, region.vectors
@@ -166,7 +165,7 @@ class _MatrixBytes(MatrixBytes):
             self.ctx.ranged(worker, workers)
             self.unit.configure()
             first, blocks = self._share(worker, self.blocks) if self.by_rows else (0, self.blocks)
-            base: Any = 0
+            base: Expr = 0
             if self.copied:
                 start = self._row(first)
                 base = k.bind(worker * each - start * self.pitch, "o")
@@ -188,7 +187,7 @@ class _MatrixBytes(MatrixBytes):
 
     # -- who computes what ------------------------------------------------------------------------
 
-    def _share(self, worker: Expr, count: int) -> tuple[Any, Any]:
+    def _share(self, worker: Expr, count: int) -> tuple[Expr, Expr]:
         """The first of a core's part of ``count`` things, and how many."""
         if self.workers == 1:
             return 0, count
@@ -196,13 +195,13 @@ class _MatrixBytes(MatrixBytes):
         return first, self.bind(tirx.floordiv((worker + 1) * count, self.workers) - first, count + 1)
 
     @contextmanager
-    def _panels_of(self, worker: Expr, region: Region) -> Iterator[Any]:
+    def _panels_of(self, worker: Expr, region: Region) -> Iterator[Expr]:
         first, count = (0, region.panels) if self.by_rows else self._share(worker, region.panels)
         with self.k.loop(count, name="n") as n:
             self.ctx.ranged(n, region.panels)
             yield self.bind(first + n, region.panels)
 
-    def _row(self, block: Any) -> Any:
+    def _row(self, block: Expr) -> Expr:
         """The first row of a block, the last of which is moved back."""
         row = block * self.height
         if self.facts.rows % self.height:
@@ -211,7 +210,7 @@ class _MatrixBytes(MatrixBytes):
 
     # -- a block ----------------------------------------------------------------------------------
 
-    def _product(self, region: Region, a: Any, b: Any, base: Expr, panel: Expr, row: Expr) -> None:
+    def _product(self, region: Region, a: Buffer, b: Buffer, base: Expr, panel: Expr, row: Expr) -> None:
         k, width = self.k, region.vectors
         origin = k.bind(base + row * self.pitch, "a")
         sums = self._sums(region, a, b, panel, origin, self.registers)

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from tvm import tirx
 
@@ -73,7 +72,7 @@ class _OpenBytes(MatrixBytes):
         )
 
     def _rows_of(
-        self, region: Region, operands: tuple[Any, Any], panel: Expr, place: tuple[Any, Any, Any], high: int
+        self, region: Region, operands: tuple[Expr, Expr], panel: Expr, place: tuple[Expr, Expr, Expr], high: int
     ) -> None:
         """``high`` registers of rows by one panel; ``place``: the first row of the task, that of the block in it, and
         how many rows the task has."""

@@ -25,7 +25,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -36,7 +35,7 @@ from ..math.bfloat16 import BITS, Narrow
 from ..words.dims import to_index
 from ..words.group import Kernel, Packed, Request
 from ..words.sizes import product, usual
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 from .amx_blocks import Registers, Shape, choose_registers, heights, pieces
 from .facts import MatmulFacts
 from .folded_moves import producers, read_steps
@@ -53,11 +52,11 @@ BYTES = 4  # of a word
 class Behind:
     """``rows`` of a panel, from ``row`` on, whose sums lie in scratch from ``at`` on and wait for their epilogue."""
 
-    batch: Any
-    panel: Any
-    row: Any
-    rows: Any
-    at: Any
+    batch: Expr
+    panel: Expr
+    row: Expr
+    rows: Expr
+    at: Expr
 
 
 def shape_of(request: Request, facts: MatmulFacts) -> Shape:
@@ -96,10 +95,10 @@ class _Matrix(_Matmul):
         self.unit = MatrixUnit(self.k)
         self.workspace = 0
         self.rows = to_index(facts.rows)
-        self.row_blocks: Any = chosen.row_blocks
+        self.row_blocks: int = chosen.row_blocks
         if self.open:
             self.row_blocks = to_index(-(-facts.rows // (chosen.rows * ROWS)))
-        self.registers: Any = chosen.rows  # of rows of the present task
+        self.registers: Expr = chosen.rows  # of rows of the present task
 
     def build(self) -> Kernel:
         shape, chosen, k = self.shape, self.chosen, self.k
@@ -138,7 +137,7 @@ class _Matrix(_Matmul):
 
     # -- a task ----------------------------------------------------------------------------------
 
-    def _task(self, a: Any, b: Any, place: tuple[Any, Any, Any], run: int) -> None:
+    def _task(self, a: Buffer, b: Buffer, place: tuple[Expr, Expr, Expr], run: int) -> None:
         k, chosen, (batch, block, group) = self.k, self.chosen, place
         first = self.bind(block * (chosen.rows * ROWS), self.rows)
         words = chosen.rows * self.shape.steps * self.parts * WORDS
@@ -150,7 +149,7 @@ class _Matrix(_Matmul):
         self._split_rows(a, batch, first, left, (b, group * (run * chosen.width)))
         memory = (left, b, sums)
         for region in self._regions():
-            count: Any = region.panels
+            count: Expr = region.panels
             begin: Expr = tirx.IntImm("int32", 0)
             if chosen.groups > 1 and region.first:  # the last panel, of the last group
                 with k.when(group == chosen.groups - 1):
@@ -163,7 +162,7 @@ class _Matrix(_Matmul):
             self._panels_of_task(region, memory, (batch, block, first), (begin, count))
         self.unit.release()
 
-    def _split_rows(self, a: Any, batch: Expr, first: Expr, left: Expr, right: tuple[Any, Any]) -> None:
+    def _split_rows(self, a: Buffer, batch: Expr, first: Expr, left: Expr, right: tuple[Buffer, Expr]) -> None:
         """The rows of a task in parts; what a last register lacks stays as it is. Meanwhile it asks for the first panel
         of B (``right``: B, and the panel's first register)."""
         k, rows, depth, steps = self.k, self.rows, self.shape.depth, self.shape.steps
@@ -176,9 +175,9 @@ class _Matrix(_Matmul):
             self.registers = self.bind(self.registers, self.chosen.rows + 1)
         with k.loop(self.registers, name="g") as g:
             self.ctx.ranged(g, self.chosen.rows)
-            count: Any = ROWS if not self.open and rows % ROWS == 0 else tirx.min(rows - first - g * ROWS, ROWS)
+            count: Expr = ROWS if not self.open and rows % ROWS == 0 else tirx.min(rows - first - g * ROWS, ROWS)
 
-            def step(s: Any, split_step: Callable[[Any, Any, Any], None]) -> None:
+            def step(s: Expr, split_step: Callable[[Expr, Buffer, Expr], None]) -> None:
                 with k.loop(count, name="r") as r:
                     self.ctx.ranged(r, ROWS)
                     row = self.bind(first + g * ROWS + r, rows)
@@ -196,7 +195,7 @@ class _Matrix(_Matmul):
             if rest:
                 step(whole, partial(self._round_step if self.words == 2 else self._split_rest, rest))
 
-    def _round_step(self, terms: int, element: Callable[[Any], Any], left: Expr, at: Expr) -> None:
+    def _round_step(self, terms: int, element: Callable[[Expr], Expr], left: Expr, at: Expr) -> None:
         """A step of so many terms, of one part; behind them, zeros."""
         k, data = self.k, Narrow(left)
         for begin, end in ((0, terms), (terms, DEPTH)):
@@ -206,7 +205,7 @@ class _Matrix(_Matmul):
                     number = element(begin + v) if begin == 0 else tirx.FloatImm("float32", 0.0)
                     k.store(data, at * 2 + begin + v, number)
 
-    def _split_rest(self, rest: int, element: Callable[[Any], Any], left: Expr, at: Expr) -> None:
+    def _split_rest(self, rest: int, element: Callable[[Expr], Expr], left: Expr, at: Expr) -> None:
         """The last step, of fewer than DEPTH terms."""
         k, both, one = self.k, max(rest - PAIRS, 0), min(rest, PAIRS)
         for begin, end, pair in ((0, both, True), (both, one, False)):
@@ -218,7 +217,7 @@ class _Matrix(_Matmul):
                     k.store(left, at + part * WORDS + one + v, tirx.const(0, "int32"))
 
     def _split_run(
-        self, element: Callable[[Any], Any], left: Expr, at: Expr, run: tuple[int, int], pair: bool
+        self, element: Callable[[Expr], Expr], left: Expr, at: Expr, run: tuple[int, int], pair: bool
     ) -> None:
         """Words ``run`` of a step; without ``pair`` their second halves are zero."""
         begin, end = run
@@ -230,7 +229,11 @@ class _Matrix(_Matmul):
                 self.k.store(left, at + part * WORDS + begin + v, word)
 
     def _panels_of_task(
-        self, region: Region, memory: Any, place: tuple[Any, Any, Any], panels: tuple[Any, Any]
+        self,
+        region: Region,
+        memory: tuple[Buffer, Buffer, Buffer],
+        place: tuple[Expr, Expr, Expr],
+        panels: tuple[Expr, Expr],
     ) -> None:
         """Emits the products of all rows of a task (``place``: batch, block of rows, first row) with a run of panels
         (``panels``: first, count). Rows go in blocks of equal height, then one lower block. Where sums are long, a
@@ -240,7 +243,7 @@ class _Matrix(_Matmul):
         beside = self.shape.steps >= BESIDE
         size = tall * region.vectors * ROWS * self.lanes
 
-        def behind(panel: Expr, register: Any, rows: int, at: Expr) -> Behind:
+        def behind(panel: Expr, register: Expr, rows: int, at: Expr) -> Behind:
             row = self.bind(first + register * ROWS, self.rows)
             cut = self.open or self.rows % ROWS
             left = tirx.min(self.rows - row, rows * ROWS) if cut else rows * ROWS
@@ -272,7 +275,7 @@ class _Matrix(_Matmul):
             with k.when(count * whole > 0):
                 self._finish(region, memory[2], before(count * whole), 0, tall * ROWS)
 
-    def _heights(self, width: int, block: Expr) -> tuple[int, Any, int, list[tuple[int, Any, Any]]]:
+    def _heights(self, width: int, block: Expr) -> tuple[int, Expr, int, list[tuple[int, int, Expr]]]:
         """How the rows of a task meet a panel of ``width`` registers: registers of a whole block, how many such blocks,
         how many at most, and lower last ones (registers, the first one, whether it is there; None: it is). The last
         task has fewer rows, and so another number of blocks and another lower one; of open rows any has."""
@@ -290,7 +293,7 @@ class _Matrix(_Matmul):
         tall, blocks, last = heights(chosen.rows, width)
         _, fewer, end = heights(last_rows, width)
         final = block == chosen.row_blocks - 1
-        count: Any = fewer if chosen.row_blocks == 1 else blocks
+        count: Expr = fewer if chosen.row_blocks == 1 else blocks
         if fewer != count:
             count = self.bind(tirx.Select(final, fewer, blocks), blocks + 1)
         several = chosen.row_blocks > 1
@@ -302,10 +305,10 @@ class _Matrix(_Matmul):
     def _block(
         self,
         region: Region,
-        memory: Any,
+        memory: tuple[Buffer, Buffer, Buffer],
         shape: tuple[int, int],
-        place: tuple[Any, Any, Any],
-        turn: tuple[Any, int] | None = None,
+        place: tuple[Expr, Expr, Expr],
+        turn: tuple[Expr, int] | None = None,
         waiting: Behind | None = None,
     ) -> None:
         """Registers of rows by one panel (``place``: panel, first register, and where the sums lie then). ``turn``: the
@@ -335,17 +338,17 @@ class _Matrix(_Matmul):
                     begins = at + (i * ROWS * width + begin + j) * self.lanes
                     unit.store(i * wide + j, Rows(sums, begins, width * self.lanes * BYTES))
 
-    def _place(self, register: Any, step: Expr, part: int) -> Any:
+    def _place(self, register: Expr, step: Expr, part: int) -> Expr:
         """Where a register of the split rows begins."""
         return ((register * self.shape.steps + step) * self.parts + part) * (WORDS * self.words)
 
-    def _ask_ahead(self, b: Any, column: Expr, turn: tuple[Any, int], step: Expr) -> None:
+    def _ask_ahead(self, b: Buffer, column: Expr, turn: tuple[Expr, int], step: Expr) -> None:
         """Hints for the share of the panel from register ``column`` on that falls to a step of one of the turns
         (number, how many) before it."""
         size, steps = self.parts * WORDS, self.shape.steps
         follow(self.k, b, column * (steps * size), turn[0] * steps + step, self.chosen.width * size, turn[1], BYTES)
 
-    def _finish(self, region: Region, sums: Any, behind: Behind, begin: Expr, most: int) -> None:
+    def _finish(self, region: Region, sums: Buffer, behind: Behind, begin: Expr, most: int) -> None:
         """What follows the sums of up to ``most`` rows of a block, from row ``begin`` on."""
         k, lanes = self.k, self.lanes
         column = region.first + behind.panel * region.vectors * lanes

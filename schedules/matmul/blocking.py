@@ -11,11 +11,14 @@ comes from memory as seldom as can be; unless there would be too few tasks for t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...targets.target import Target
 from ..words.dims import is_open
 from ..words.sizes import usual
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 FEWEST_ROWS, MOST_ROWS = 48, 256
 GROUPS = 4  # tasks that each core should find
@@ -29,7 +32,7 @@ class Blocks:
     ``groups`` the panels fall into. Blocks are whole tiles, but for the last one, which is cut short, as parts are."""
 
     rows: int
-    row_blocks: Any
+    row_blocks: SizeLike
     depth: int
     parts: int
     groups: int
@@ -37,11 +40,11 @@ class Blocks:
 
 def choose_blocks(
     target: Target,
-    rows: Any,
+    rows: SizeLike,
     depth: int,
     panels: int,
     tile: tuple[int, int],
-    batches: Any,
+    batches: SizeLike,
     element: int,
     workers: int | None = None,
 ) -> Blocks:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..instructions.int8_dot import per_word
 from ..words.group import Node, Value, dtype_bytes
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class MatmulFacts:
         return MatmulFacts(node.operands[0], node.operands[1], node.results[0])
 
     @property
-    def m(self) -> Any:
+    def m(self) -> SizeLike:
         return self.a.shape[-2]
 
     @property
@@ -34,7 +37,7 @@ class MatmulFacts:
         return self.b.shape[-1]
 
     @property
-    def batch(self) -> tuple[Any, ...]:
+    def batch(self) -> tuple[SizeLike, ...]:
         return self.output.shape[:-2]
 
     @property
@@ -53,11 +56,11 @@ class MatmulFacts:
         return self.k * dtype_bytes(self.a.dtype)
 
     @property
-    def flops(self) -> Any:
+    def flops(self) -> SizeLike:
         return 2 * self.output.elements * self.k
 
     @property
-    def work(self) -> Any:
+    def work(self) -> SizeLike:
         """Operations as :attr:`flops` counts them, where a step of the target's instruction counts for one term."""
         return 2 * self.output.elements * self.steps
 
@@ -67,7 +70,7 @@ class MatmulFacts:
         return self.b.constant is not None and all(s == 1 for s in self.b.shape[:-2])
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> SizeLike:
         """Rows of A that meet the same B: with one B for all, batch and M are one axis."""
         total = self.m
         if self.flat:

@@ -9,12 +9,11 @@ each node behind the product reads every element once: transposes are inverted, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tvm import sym, tirx
 from tvm.ir import Range
 
-from ..emit.inline import Inliner, key, narrow
+from ..emit.inline import Inliner, Source, key, narrow
 from ..operators.kind import Facts
 from ..operators.te_graph import GroupGraph
 from ..operators.views import reshaped_indices
@@ -23,7 +22,7 @@ from ..words.group import Group, Node, Value
 from ..words.layout import Layout
 from ..words.tvm_types import Expr
 
-Place = Callable[[Sequence[Any]], list[Any]]
+Place = Callable[[Sequence[Expr]], list[Expr]]
 
 
 def behind(group: Group, anchor: Node) -> tuple[Node, ...]:
@@ -108,7 +107,7 @@ def _flattened(indices: Sequence[Expr], old: Sequence[int], new: Sequence[int]) 
     flat: Expr = tirx.IntImm("int32", 0)
     for index, extent in zip(indices, old):
         flat = flat * extent + index
-    found: list[Any] = []
+    found: list[Expr] = []
     for extent in reversed(new):
         found.append(tirx.floormod(flat, extent))
         flat = tirx.floordiv(flat, extent)
@@ -140,9 +139,9 @@ def read_steps(group: Group, anchor: Node, value: Value) -> tuple[int | None, in
     """How far neighbours on the last axis of ``value``, an operand of the anchor, lie apart in the one input of the
     group that it is moved from, and those on the axis before; None where that varies, or there is no such input."""
     graph = GroupGraph(group, [anchor])
-    found: list[tuple[Value, tuple[Any, ...]]] = []
+    found: list[tuple[Value, tuple[Expr, ...]]] = []
 
-    def source(of: Value) -> Any:
+    def source(of: Value) -> Source:
         def read(indices: tuple[Expr, ...]) -> Expr:
             found.append((of, indices))
             return tirx.Var("read", graph.tensors[of].expr_ty())

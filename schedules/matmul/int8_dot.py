@@ -13,7 +13,6 @@ nobody's. Where words are pairs of int16, two takes the place of four.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -49,7 +48,7 @@ class _Bytes(_Matmul):
     def _steps_of_b(self) -> np.ndarray:
         return words(super()._steps_of_b().T, self.facts.a.dtype).T
 
-    def _left(self, a: Any, base: Expr, batch: Expr, row: Expr, step: Expr) -> Expr:
+    def _left(self, a: Buffer, base: Expr, batch: Expr, row: Expr, step: Expr) -> Expr:
         """A word of A in every lane."""
         at, left = base + row * self.facts.k + step * self.per, self.facts.k % self.per
         if left and isinstance(step, int) and step == self.facts.k // self.per:
@@ -62,7 +61,7 @@ class _Bytes(_Matmul):
             word = tirx.reinterpret("int32", a[_run(at, self.per)])
         return tirx.Broadcast(word, self.lanes)
 
-    def _multiply(self, region: Region, acc: Buffer, r: Expr, left: Expr, right: tuple[Any, Any]) -> None:
+    def _multiply(self, region: Region, acc: Buffer, r: Expr, left: Expr, right: tuple[Buffer, Expr]) -> None:
         b, at = right
         for j in range(region.vectors):
             sums = _run((r * region.vectors + j) * self.lanes, self.lanes)

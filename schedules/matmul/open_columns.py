@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 from tvm import tirx
 
 from ..words.dims import Dim, bounds, floor_div, is_open, maximum, minimum, to_index
 from ..words.group import Kernel, Request
 from ..words.sizes import surely, usual
+from ..words.tvm_types import Buffer, Expr
 from .blocking import FEWEST_ROWS, Blocks, choose_blocks
 from .facts import MatmulFacts
 from .packed import _Matmul
@@ -67,7 +67,7 @@ class _OpenColumns(_Matmul):
         self.open = True
         self.current: list[Region] = []  # the region under way
         self.tallest = 0  # rows of its tiles, where there are enough
-        self.panel: Any = None  # of B, on the stack
+        self.panel: Buffer = None  # of B, on the stack
 
     def _packs_first(self) -> bool:
         return False
@@ -78,7 +78,7 @@ class _OpenColumns(_Matmul):
     def _asked(self, passing: bool) -> int:
         return 0 if is_open([self.facts.steps]) else super()._asked(passing)
 
-    def _blocks_of(self, region: Region, batches: Any) -> Blocks:
+    def _blocks_of(self, region: Region, batches: Expr) -> Blocks:
         """Blocks for the usual number of panels and steps. Of an open depth they are one part, and of fewer rows the
         deeper it is."""
         target, facts, tile = self.request.target, self.facts, (self.height, region.vectors)
@@ -90,17 +90,17 @@ class _OpenColumns(_Matmul):
         size = self.height * self._tiles_near(-(-found.rows // self.height))
         return Blocks(size, -(-facts.rows // size), facts.steps, 1, found.groups)
 
-    def _tiles_near(self, most: int) -> Any:
+    def _tiles_near(self, most: int) -> Expr:
         """Tiles of a block of rows, at most ``most``: no more than stay in the second-level cache, however deep."""
         least = min(most, -(-FEWEST_ROWS // self.height))
         held = self.request.target.l2_bytes * 3 // 4 // (self.element * self.height)
         return maximum(least, minimum(most, floor_div(held, maximum(self.facts.steps, 1))))
 
-    def _stays(self, blocks: Blocks, b: Any) -> bool:
+    def _stays(self, blocks: Blocks, b: Buffer) -> bool:
         return False  # B is no run of panels
 
-    def _all_rows(self, a: Any, b: Any) -> None:
-        n: Any = self.facts.n
+    def _all_rows(self, a: Buffer, b: Buffer) -> None:
+        n: Expr = self.facts.n
         wide, lanes = self.width * self.lanes, self.lanes
         if not is_open([n]):
             super()._all_rows(a, b)
@@ -124,12 +124,12 @@ class _OpenColumns(_Matmul):
                 below = narrow
         self.lanes, (self.height, self.width) = lanes, tile
 
-    def _in(self, region: Region, a: Any, b: Any) -> None:
+    def _in(self, region: Region, a: Buffer, b: Buffer) -> None:
         self.current, self.tallest = [region], self.height
         super()._all_rows(a, b)
         self.current = []
 
-    def _panel(self, region: Region, blocks: Blocks, a: Any, b: Any, place: Any, scratch: Any) -> None:
+    def _panel(self, region: Region, blocks: Blocks, a: Buffer, b: Buffer, place: Expr, scratch: Buffer) -> None:
         """As there, with the panel's columns of B brought together before many rows meet them."""
         if self._brings(region):
             self.panel = self._brought(region, b, place)
@@ -143,7 +143,7 @@ class _OpenColumns(_Matmul):
         many = rows >= MANY_ROWS_MEET or (rows >= SOME_ROWS_MEET and steps >= DEEP)
         return many and self.height == self.tallest and self.lanes >= FEW
 
-    def _brought(self, region: Region, b: Any, place: Any) -> Any:
+    def _brought(self, region: Region, b: Buffer, place: Expr) -> Expr:
         facts, k, lanes, (batch, panel, _) = self.facts, self.k, self.lanes, place
         width = region.vectors * lanes
         brought = k.local("panel", facts.output.dtype, facts.steps * width, "global")
@@ -154,14 +154,14 @@ class _OpenColumns(_Matmul):
                 k.store(brought, s * width + j * lanes + v, b[begin + s * facts.n + j * lanes + v])
         return brought
 
-    def _right(self, region: Region, indices: list[Any], place: Any, step: Any) -> Any:
+    def _right(self, region: Region, indices: list[Expr], place: Expr, step: Expr) -> Expr:
         if self.panel is not None:
             return step * (region.vectors * self.lanes)
         return super()._right(region, indices, place, step)
 
     @contextmanager
     def _where(
-        self, n: Dim, least: int, some: Callable[[], Any] | None = None, below: int | None = None
+        self, n: Dim, least: int, some: Callable[[], object] | None = None, below: int | None = None
     ) -> Iterator[bool]:
         """A scope that runs where ``n`` is at least ``least``, and less than ``below``, and ``some`` is not zero; gives
         False where that is never so."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import tirx
@@ -39,6 +39,7 @@ from ..operators.te_graph import GroupGraph
 from ..words.dims import Dim, is_open, maximum, to_index
 from ..words.group import Kernel, Packed, Request, Value, dtype_bytes
 from ..words.sizes import may_lie, product, surely, usual
+from ..words.tvm_types import Buffer, Expr
 from .blocking import PARALLEL_FLOPS, Blocks, choose_blocks
 from .facts import MatmulFacts
 from .folded_moves import outgoing, producers
@@ -47,6 +48,9 @@ from .regions import Region, whole_regions
 from .shared_weights import shared_tile
 from .streamed_panels import reads_streams
 from .variable_panels import panels_of
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 ROW_STEPS = 4  # steps of K after the hints for one row of a tile's results: no burst holds up the loads
 LONG = 512  # steps of K after which waiting for the lines of the results counts for nothing
@@ -99,7 +103,7 @@ class _Matmul:
         a = None if self.moved else self.ctx.buffer(self.facts.a)
         if self.facts.packs:
             panels = self._panels, self._panel_elements, self.stored
-            b: Any = self.ctx.packed(Packed(f"w_{self.facts.b.name}", *panels))
+            b: Buffer = self.ctx.packed(Packed(f"w_{self.facts.b.name}", *panels))
         else:
             b = self.ctx.buffer(self.facts.b)
         if self.packs_first:
@@ -116,7 +120,7 @@ class _Matmul:
             workspace=self.k.workspace,
         )
 
-    def _all_rows(self, a: Any, b: Any) -> None:
+    def _all_rows(self, a: Buffer | None, b: Buffer) -> None:
         """All regions. Where rows are open and may be fewer than a tile has, tiles of half the height follow, and of
         half of that, for so few rows alone."""
         if not isinstance(self.facts.rows, Dim):
@@ -140,7 +144,7 @@ class _Matmul:
     def _regions(self) -> list[Region]:
         return whole_regions(self.facts.n, self.width, self.lanes)
 
-    def _pack(self, b: Any) -> Any:
+    def _pack(self, b: Buffer) -> Buffer:
         """B in panels, brought into them first."""
         return panels_of(self, b)
 
@@ -166,7 +170,7 @@ class _Matmul:
 
     # -- one region ------------------------------------------------------------------------------
 
-    def _region(self, region: Region, a: Any, b: Any) -> None:
+    def _region(self, region: Region, a: Buffer | None, b: Buffer) -> None:
         facts, k, ctx = self.facts, self.k, self.ctx
         batches = 1 if facts.flat else product(facts.batch)
         blocks = self._blocks_of(region, batches)
@@ -187,7 +191,7 @@ class _Matmul:
             if blocks.parts > 1:
                 size = -(-blocks.rows // self.height) * self.height * region.vectors * self.lanes
                 scratch = k.local("sums", facts.output.dtype, size, "global")
-            count: Any = run if region.panels % run == 0 else tirx.min(region.panels - group * run, run)
+            count: SizeLike = run if region.panels % run == 0 else tirx.min(region.panels - group * run, run)
             if self._stays(blocks, b):
                 with self._rows(blocks, first) as (_, row), k.loop(count, name="n") as n:
                     ctx.ranged(n, run)
@@ -198,12 +202,12 @@ class _Matmul:
                     panel = self.bind(group * run + n, region.panels)
                     self._panel(region, blocks, a, b, (batch, panel, first), scratch)
 
-    def _blocks_of(self, region: Region, batches: Any) -> Blocks:
+    def _blocks_of(self, region: Region, batches: int) -> Blocks:
         target, facts, tile = self.request.target, self.facts, (self.height, region.vectors)
         workers = self.request.workers
         return choose_blocks(target, facts.rows, facts.steps, region.panels, tile, batches, self.element, workers)
 
-    def _stays(self, blocks: Blocks, b: Any) -> bool:
+    def _stays(self, blocks: Blocks, b: Buffer) -> bool:
         """True if all of B stays in the second-level cache, and is read faster from there than from beyond: then a tile
         of rows meets all panels before the next one, and A and the results pass by once, in order."""
         target, size = self.request.target, self._panel_elements * self.element
@@ -212,11 +216,11 @@ class _Matmul:
         return near and many and self.panelled and blocks.parts == 1
 
     @contextmanager
-    def _rows(self, blocks: Blocks, first: Any) -> Iterator[tuple[Any, Any]]:
+    def _rows(self, blocks: Blocks, first: Expr) -> Iterator[tuple[Expr, Expr]]:
         """The tiles of a block of rows: number, and first row."""
         height, total = self.height, self.facts.rows
         tiles = to_index(-(-blocks.rows // height))
-        count: Any = tiles
+        count: Expr = tiles
         if is_open([total, blocks.rows]) or total % blocks.rows:  # the last block has fewer
             count = tirx.min(tirx.floordiv(total - first + (height - 1), height), tiles)
         with self.k.loop(count, name="t") as t:
@@ -225,12 +229,15 @@ class _Matmul:
             cut = height > 1 and (is_open([total]) or total % height)
             yield t, self.bind(tirx.min(row, total - height) if cut else row, total - height + 1)
 
-    def _column(self, region: Region, panel: Any) -> Any:
+    def _column(self, region: Region, panel: Expr) -> Expr:
         """Where a panel begins."""
         column = region.first + panel * region.vectors * self.lanes
         return column if region.back is None else self.k.hold(tirx.min(column, region.back), "c")
 
-    def _whole(self, region: Region, a: Any, b: Any, place: Any, tile: Any, run: Any = None) -> None:
+    def _whole(
+        self, region: Region, a: Buffer | None, b: Buffer, place: tuple[Expr, Expr, Expr],
+        tile: tuple[Expr, int], run: tuple[Expr, int] | None = None,
+    ) -> None:  # fmt: skip
         """A tile over all of K, and its epilogue; ``run``: panel, and how many of them this tile of rows meets."""
         batch, panel, row = place
         asked = self._asked(run is not None)
@@ -245,7 +252,10 @@ class _Matmul:
         short = 2 * self.height * ROW_STEPS <= steps and (passing or steps <= LONG)
         return self.height * ROW_STEPS if self.request.target.fma_ports > 1 and short else 0
 
-    def _panel(self, region: Region, blocks: Blocks, a: Any, b: Any, place: Any, scratch: Any) -> None:
+    def _panel(
+        self, region: Region, blocks: Blocks, a: Buffer | None, b: Buffer, place: tuple[Expr, Expr, Expr],
+        scratch: Buffer,
+    ) -> None:  # fmt: skip
         """One block of rows by one panel of B; ``place``: batch, panel, first row."""
         k, height, width = self.k, self.height, region.vectors * self.lanes
         batch, panel, first = place
@@ -269,7 +279,7 @@ class _Matmul:
                 k.store(acc, z * self.lanes + v, scratch[t * size + z * self.lanes + v])
             self._epilogue(region, acc, batch, panel, row)
 
-    def bind(self, value: Any, extent: Any) -> Any:
+    def bind(self, value: Expr, extent: SizeLike) -> Expr:
         """A name for an index. Of open rows it is one that TVM does not see through: it would put whole expressions
         back at every use, and the code of a kernel would grow a hundred times."""
         value = self.ctx.analyzer.simplify(value)
@@ -279,41 +289,32 @@ class _Matmul:
             return self.k.hold(value, "o")
         return self.ctx.ranged(self.k.bind(value, "o"), extent)
 
-    def _batch_indices(self, batch: Any) -> list[Any]:
+    def _batch_indices(self, batch: Expr) -> list[Expr]:
         """Logical batch coordinates of the output from the flat batch number."""
-        indices: list[Any] = []
+        indices: list[Expr] = []
         rest = batch
         for s in reversed(self.facts.batch):
             indices.append(tirx.floormod(rest, s))
             rest = tirx.floordiv(rest, s)
         return [self.ctx.analyzer.simplify(i) for i in reversed(indices)]
 
-    def _matrix(self, value: Value, batch: list[Any]) -> Any:
+    def _matrix(self, value: Value, batch: list[Expr]) -> Expr:
         """The number of the matrix of A or B that a batch reads; axes of size 1 broadcast."""
         shape = value.shape[:-2]
-        base: Any = 0
+        base: Expr = 0
         for s, i in zip(shape, batch[len(batch) - len(shape):]):
             base = base * s + (0 if s == 1 else i)
         return base
 
-    def _base(self, value: Value, batch: list[Any]) -> Any:
+    def _base(self, value: Value, batch: list[Expr]) -> Expr:
         """Its flat position."""
         return self._matrix(value, batch) * (value.shape[-2] * value.shape[-1])
 
     def _tile(
-        self,
-        region: Region,
-        a: Any,
-        b: Any,
-        batch: Any,
-        panel: Any,
-        row: Any,
-        part: Any,
-        tile: Any,
-        sums: Any,
-        asked: int = 0,
-        run: Any = None,
-    ) -> Any:
+        self, region: Region, a: Buffer | None, b: Buffer, batch: Expr, panel: Expr, row: Expr,
+        part: tuple[int, int], tile: tuple[Expr, int], sums: Buffer, asked: int = 0,
+        run: tuple[Expr, int] | None = None,
+    ) -> Buffer:  # fmt: skip
         """The accumulated tile over ``part`` (first step, steps), the one of all that meet it that ``tile`` says
         (number, how many); with ``sums`` (scratch, position) it is taken from there and put back. In its first
         ``asked`` steps it asks for the lines of its results."""
@@ -332,7 +333,7 @@ class _Matmul:
         asks = asks and not self.streams
         self.apart = facts.steps * lanes if self.streams else lanes  # from vector to vector of a panel
 
-        def multiply(s: Any) -> None:
+        def multiply(s: Expr) -> None:
             step = s if isinstance(first, int) else first + s
             b_at = self._right(region, indices, (panel, column), step)
             if asks:
@@ -361,7 +362,7 @@ class _Matmul:
                 k.store(sums[0], sums[1] + z * lanes + v, acc[z * lanes + v])
         return acc
 
-    def _right(self, region: Region, indices: list[Any], place: Any, step: Any) -> Any:
+    def _right(self, region: Region, indices: list[Expr], place: tuple[Expr, Expr], step: Expr) -> Expr:
         """Where the vectors of B begin that meet a step of A; ``indices``: the batch, if each has a B of its own,
         ``place``: the panel, and its column."""
         panel, column = place
@@ -372,7 +373,7 @@ class _Matmul:
         at += step * (lanes if self.streams else width)
         return at + self._matrix(facts.b, indices) * self._panel_elements if self.packs_first and indices else at
 
-    def _multiply(self, region: Region, acc: Any, r: Any, left: Any, right: tuple[Any, Any]) -> None:
+    def _multiply(self, region: Region, acc: Buffer, r: Expr, left: Expr, right: tuple[Buffer, Expr]) -> None:
         """One step of row ``r`` of a tile; ``right``: B, and where the step's vectors begin."""
         k, lanes, vectors, (b, at) = self.k, self.lanes, region.vectors, right
         whole = vectors if region.last == lanes or self.panelled else vectors - 1
@@ -382,7 +383,7 @@ class _Matmul:
                     slot = (r * vectors + begin + j) * lanes + v
                     k.store(acc, slot, acc[slot] + left * b[at + (begin + j) * self.apart + v])
 
-    def _ask_for_results(self, region: Region, batch: Any, row: Any, column: Any) -> None:
+    def _ask_for_results(self, region: Region, batch: Expr, row: Expr, column: Expr) -> None:
         """Hints for what the epilogue reads and writes of one row."""
         k, facts, group = self.k, self.facts, self.request.group
         at = [*self._lead(batch, row), column]
@@ -394,7 +395,7 @@ class _Matmul:
             for line in range(0, region.vectors * self.lanes, LINE // self.element):
                 hint(k, self.ctx.buffer(value), begin + line, FIRST_LEVEL if written else SECOND_LEVEL, written)
 
-    def _left(self, a: Any, base: Any, batch: Any, row: Any, step: Any) -> Any:
+    def _left(self, a: Buffer, base: Expr, batch: Expr, row: Expr, step: Expr) -> Expr:
         """One element of A, through the moves before it if there are any."""
         if not self.moved:
             return a[base + row * self.facts.k + step]
@@ -404,7 +405,7 @@ class _Matmul:
         indices = [tirx.IntImm("int32", 0) if e == 1 else i for i, e in zip(indices, shape)]
         return self.ctx.inliner(bind=False).at(self.graph.tensors[self.facts.a], [*indices, step])
 
-    def _epilogue(self, region: Region, acc: Any, batch: Any, panel: Any, row: Any) -> None:
+    def _epilogue(self, region: Region, acc: Buffer, batch: Expr, panel: Expr, row: Expr) -> None:
         k, lanes = self.k, self.lanes
         column = self._column(region, panel)
         source, kind = acc, "unroll"
@@ -421,7 +422,7 @@ class _Matmul:
                         at = source[(r * region.vectors + first + j) * lanes + v]
                         self._element(at, batch, row + r, column + (first + j) * lanes + v)
 
-    def _lead(self, batch: Any, row: Any) -> list[Any]:
+    def _lead(self, batch: Expr, row: Expr) -> list[Expr]:
         """Indices of all axes but the last, of the output, from the batch's number and the row."""
         facts = self.facts
         if not facts.flat:
@@ -434,7 +435,7 @@ class _Matmul:
             rest = tirx.floordiv(rest, s)
         return [self.ctx.analyzer.simplify(i) for i in reversed(found)]
 
-    def _element(self, value: Any, batch: Any, row: Any, column: Any) -> None:
+    def _element(self, value: Expr, batch: Expr, row: Expr, column: Expr) -> None:
         made = self.graph.tensors[self.anchor.results[0]]
         inliner = self.ctx.inliner({key(made): lambda _indices: value})
         indices = [*self._lead(batch, row), column]

@@ -11,13 +11,11 @@ weights takes 0.83 of the time where it meets them far away (Emerald Rapids), on
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...targets.target import Target
 from ..emit.builder import KernelBuilder
 from ..instructions.prefetch import LINE, hint
 from ..math.float16 import Widened
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 
 MOST = 4  # hints for rows of A in one step
 CLOSE = 0.85  # of what memory can give, of which a tile that asks for nothing ahead gets less
@@ -25,7 +23,7 @@ FEWEST_ROWS = 4  # fewer wait for memory whatever is asked for
 ROWS = 8  # of a tall tile: where memory gives a vector in the cycles that these take for it, nothing is asked for
 
 
-def follows_late(target: Target, b: Any, element: int, height: int) -> bool:
+def follows_late(target: Target, b: Buffer | Widened, element: int, height: int) -> bool:
     """True if a tile of ``height`` rows passes B faster than it comes from beyond the second-level cache: 16 registers
     hold few rows, which take a vector of 32 bytes as fast as twice as many rows one of 64."""
     stored = b.itemsize if isinstance(b, Widened) else element
@@ -34,7 +32,7 @@ def follows_late(target: Target, b: Any, element: int, height: int) -> bool:
     return bytes_wanted > CLOSE * rows * target.far_bytes
 
 
-def follow(k: KernelBuilder, b: Any, behind: Any, step: Expr, elements: int, tiles: int, element: int) -> None:
+def follow(k: KernelBuilder, b: Buffer, behind: Expr, step: Expr, elements: int, tiles: int, element: int) -> None:
     """Emits the prefetches of the next part of B that fall to one step: ``elements`` of B are read in a step, ``tiles``
     times. ``behind`` is where the next part starts, ``step`` counts from the beginning of the present one."""
     stored, size = (b.stored, b.itemsize) if isinstance(b, Widened) else (b, element)
@@ -43,7 +41,7 @@ def follow(k: KernelBuilder, b: Any, behind: Any, step: Expr, elements: int, til
         hint(k, stored, behind + step * each + first)
 
 
-def ask_for_rows(k: KernelBuilder, a: Any, behind: Any, step: Expr, elements: int, element: int) -> None:
+def ask_for_rows(k: KernelBuilder, a: Buffer, behind: Expr, step: Expr, elements: int, element: int) -> None:
     """Emits the prefetches of the next ``elements`` of A, from ``behind`` on, that fall to one ``step`` (number, of how
     many); none where that is a burst."""
     line = LINE // element

@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 
 @dataclass(frozen=True)
@@ -14,11 +17,11 @@ class Region:
     """Output columns ``first + [0, panels * vectors * lanes)``; ``last`` is the width of the very last vector.
     ``back``: where the last panel begins if it is moved back to end with the columns."""
 
-    first: Any
-    panels: Any
+    first: SizeLike
+    panels: SizeLike
     vectors: int
     last: int
-    back: Any = None
+    back: SizeLike = None
 
 
 def whole_regions(columns: int, width: int, lanes: int) -> list[Region]:

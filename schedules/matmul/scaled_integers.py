@@ -13,7 +13,6 @@ as few rows are.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -66,8 +65,8 @@ class _Numbers(_Matmul):
         self.found, self.stored = found, str(found.numbers.dtype)
         self.packs_first = usual(facts.rows) >= MANY and not _saves(request)
         self.streams = self.streams and not self.packs_first
-        self.scales: Any = None
-        self.column: Any = 0
+        self.scales: Expr = None
+        self.column: Expr = 0
 
     def build(self) -> Kernel:
         kernel = super().build()
@@ -86,7 +85,7 @@ class _Numbers(_Matmul):
             self.scales = self.ctx.packed(Packed(f"s_{self.facts.b.name}", whole), narrow=False)
         return self.scales[column]
 
-    def _pack(self, b: Buffer) -> Any:
+    def _pack(self, b: Buffer) -> Buffer:
         """Widens all panels in the arena, a run of a panel's steps a task; returns their buffer."""
         k, facts, lanes = self.k, self.facts, self.lanes
         packed = k.pointer("panels", "float32", self._panel_elements)
@@ -99,7 +98,7 @@ class _Numbers(_Matmul):
                 self.ctx.ranged(p, r.panels * chunks)
                 panel = self.bind(tirx.floordiv(p, chunks), r.panels)
                 begin = self.bind(tirx.floormod(p, chunks) * CHUNK, facts.steps)
-                count: Any = CHUNK if facts.steps % CHUNK == 0 else tirx.min(facts.steps - begin, CHUNK)
+                count: Expr = CHUNK if facts.steps % CHUNK == 0 else tirx.min(facts.steps - begin, CHUNK)
                 column = self.bind(r.first + panel * (r.vectors * lanes), self._panel_elements)
                 with k.loop(count, name="s") as s:
                     at = r.first * facts.steps + (panel * facts.steps + begin + s) * (r.vectors * lanes)
@@ -108,7 +107,7 @@ class _Numbers(_Matmul):
                         k.store(packed, at + j * lanes + v, number * self._scale(column + j * lanes + v))
         return packed
 
-    def _tile(self, region: Region, a: Buffer, b: Buffer, batch: Expr, panel: Expr, *rest: Any) -> Buffer:
+    def _tile(self, region: Region, a: Buffer, b: Buffer, batch: Expr, panel: Expr, *rest: Expr) -> Buffer:
         self.column = region.first + panel * (region.vectors * self.lanes)
         return super()._tile(region, a, b, batch, panel, *rest)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 from ..instructions.amx import may_split
 from ..instructions.int8_dot import multiplier
-from ..words.choice import Choice, Refusal
+from ..words.choice import Choice, OwnPlan, Refusal
 from ..words.dims import is_open
 from ..words.group import Kernel, Request
 from .amx_int8 import build_matrix_bytes, bytes_pay
@@ -36,7 +35,7 @@ class Algorithm(ABC):
         """The best plan for the request."""
 
     @abstractmethod
-    def build(self, request: Request, facts: MatmulFacts, plan: Any) -> Kernel:
+    def build(self, request: Request, facts: MatmulFacts, plan: OwnPlan) -> Kernel:
         """The kernel of a plan that was offered for the same request."""
 
     def tiles(self, request: Request, facts: MatmulFacts) -> list[Choice]:

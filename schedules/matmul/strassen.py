@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import tirx
@@ -39,6 +39,9 @@ from .packed import _Matmul
 from .prefetch import follow, follows_late
 from .regions import Region
 from .register_tile import choose_tile, first_level_ways, rows_in_cache
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 PRODUCTS = 7
 GAIN = 0.95  # of the plain product's multiply-adds: nearer than that, the plain form is taken
@@ -186,7 +189,7 @@ class _Strassen(_Matmul):
 
     # -- left operands ---------------------------------------------------------------------------
 
-    def _lefts_first(self, a: Any, parallel: bool) -> Any:
+    def _lefts_first(self, a: Buffer, parallel: bool) -> Buffer:
         """All left operands that are not in A, in memory of the plan: [images][slots][rows][stride]."""
         image_size = len(self.slots) * self.half * self.stride
         elements = self.images * image_size
@@ -203,14 +206,14 @@ class _Strassen(_Matmul):
             self._combine(a, image, first, chunk, lefts, base, self.half)
         return lefts
 
-    def _combine(self, a: Any, image: Expr, first: Expr, count: int, lefts: Any, base: Expr, rows: int) -> None:
+    def _combine(self, a: Buffer, image: Expr, first: Expr, count: int, lefts: Buffer, base: Expr, rows: int) -> None:
         """Rows ``first + [0, count)`` of the left operands, each matrix of ``rows`` rows from ``base`` on. The row that
         an odd lower half lacks repeats the one before."""
         facts, k, depth = self.facts, self.k, self.depth
         with k.loop(count, name="r") as r:
             self.ctx.ranged(r, count)
             upper = self.bind(image * self.m + first + r, facts.rows)
-            lower: Any = first + r + self.half
+            lower: Expr = first + r + self.half
             if self.odd:
                 lower = tirx.min(lower, self.m - 1)
             lower = self.bind(image * self.m + lower, facts.rows)
@@ -230,7 +233,7 @@ class _Strassen(_Matmul):
 
     # -- products --------------------------------------------------------------------------------
 
-    def _quarters(self, region: Region, blocks: Blocks, a: Any, b: Any, lefts: Any) -> None:
+    def _quarters(self, region: Region, blocks: Blocks, a: Buffer, b: Buffer, lefts: Buffer) -> None:
         """All products and outputs of some columns of the left half, and of those as far right in the other."""
         facts, k, ctx = self.facts, self.k, self.ctx
         run = -(-region.panels // blocks.groups)
@@ -256,13 +259,15 @@ class _Strassen(_Matmul):
                 memory = k.local("lefts", facts.output.dtype, size, "global")
                 self.workspace = max(self.workspace, -(-size * self.element // 64) * 64 + 64)
                 self._combine(a, image, first, rows, memory, base, rows)
-            count: Any = run if region.panels % run == 0 else tirx.min(region.panels - group * run, run)
+            count: Expr = run if region.panels % run == 0 else tirx.min(region.panels - group * run, run)
             with k.loop(count, name="n") as n:
                 panel = self.bind(group * run + n, region.panels)
                 lines = [self._source(n, a, image * self.m + first, (memory, base, rows)) for n in range(PRODUCTS)]
                 self._panel_products(region, blocks, lines, b, state, (image, panel, first))
 
-    def _source(self, number: int, a: Any, first: Expr, copies: Any) -> Callable[[Any, Any], Any]:
+    def _source(
+        self, number: int, a: Buffer, first: Expr, copies: tuple[Buffer, Expr, SizeLike]
+    ) -> Callable[[Expr, Expr], Expr]:
         """How the left operand of a product is read: by row of the block, and step."""
         memory, base, rows = copies
         slot = self.slots.get(number)
@@ -272,16 +277,24 @@ class _Strassen(_Matmul):
         column = self.depth if number in (1, 6) else 0
         return lambda row, step: a[(start + row) * self.facts.k + column + step]
 
-    def _panel_products(self, region: Region, blocks: Blocks, lefts: Any, b: Any, state: Any, place: Any) -> None:
+    def _panel_products(
+        self,
+        region: Region,
+        blocks: Blocks,
+        lefts: Buffer,
+        b: Buffer,
+        state: tuple[Buffer, Buffer],
+        place: tuple[Expr, Expr, Expr],
+    ) -> None:
         image, panel, first = place
         right = replace(region, first=region.first + self.facts.n // 2)
         u, w = state
         tiles = -(-blocks.rows // self.height)
 
-        def product(number: int, begin: tuple[Any, ...], then: Callable[[Any, Any, Any], None]) -> None:
+        def product(number: int, begin: tuple[Buffer, ...], then: Callable[[Buffer, Expr, Expr], None]) -> None:
             with self.k.loop(tiles, name="t") as t:
                 self.ctx.ranged(t, tiles)
-                inside: Any = t * self.height
+                inside: Expr = t * self.height
                 if blocks.rows % self.height:
                     inside = tirx.min(inside, blocks.rows - self.height)
                 inside = self.bind(inside, blocks.rows - self.height + 1)
@@ -292,10 +305,10 @@ class _Strassen(_Matmul):
                 )
                 then(acc, at, self.bind(first + inside, self.half - self.height + 1))
 
-        def keep(memory: Any) -> Callable[[Any, Any, Any], None]:
+        def keep(memory: Buffer) -> Callable[[Buffer, Expr, Expr], None]:
             return lambda acc, at, _row: self._store(region, memory, at, acc)
 
-        def write(where: Region, below: bool) -> Callable[[Any, Any, Any], None]:
+        def write(where: Region, below: bool) -> Callable[[Buffer, Expr, Expr], None]:
             return lambda acc, _at, row: self._out(where, acc, image, panel, row, below)
 
         def both(acc: Buffer, at: Expr, row: Expr) -> None:
@@ -311,7 +324,7 @@ class _Strassen(_Matmul):
         product(5, (u,), both)
         product(6, (u,), write(region, True))
 
-    def _begin(self, region: Region, sources: list[tuple[Any, Any]]) -> Any:
+    def _begin(self, region: Region, sources: list[tuple[Buffer, Expr]]) -> Buffer:
         """Accumulators that hold a sum of tiles of U and W."""
         k, lanes = self.k, self.lanes
         acc = k.local("acc", self.facts.output.dtype, self.height * region.vectors * lanes)
@@ -323,7 +336,16 @@ class _Strassen(_Matmul):
             k.store(acc, z * lanes + v, value)
         return acc
 
-    def _accumulate(self, region: Region, acc: Any, left: Expr, b: Any, panel: Expr, number: int, tile: Any) -> None:
+    def _accumulate(
+        self,
+        region: Region,
+        acc: Buffer,
+        left: Expr,
+        b: Buffer,
+        panel: Expr,
+        number: int,
+        tile: tuple[Expr, int],
+    ) -> None:
         k, lanes, vectors, size = self.k, self.lanes, region.vectors, region.vectors * self.lanes
         first = region.first * self.depth * PRODUCTS
         asks = follows_late(self.request.target, b, self.element, self.height)
@@ -340,7 +362,7 @@ class _Strassen(_Matmul):
 
         each_step(self.ctx, self.request.target, self.depth, multiply)
 
-    def _store(self, region: Region, memory: Any, place: Any, acc: Buffer) -> None:
+    def _store(self, region: Region, memory: Buffer, place: Expr, acc: Buffer) -> None:
         k, lanes = self.k, self.lanes
         with k.loop(self.height * region.vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
             k.store(memory, place + z * lanes + v, acc[z * lanes + v])
@@ -349,7 +371,7 @@ class _Strassen(_Matmul):
         self.below = below
         self._epilogue(region, acc, image, panel, row + self.half if below else row)
 
-    def _lead(self, batch: Expr, row: Expr) -> list[Any]:
+    def _lead(self, batch: Expr, row: Expr) -> list[Expr]:
         """``batch`` is the image's number, ``row`` counts within it."""
         return super()._lead(batch, self.ctx.analyzer.simplify(batch * self.m + row))
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from ..words.group import Scratch
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
+
+if TYPE_CHECKING:
+    from .kernel import MatmulKernel
+    from .regions import Region
 
 PACK_CHUNK = 64  # rows of B that one task packs
 
 
-def panels_of(matmul: Any, b: Any) -> Any:
+def panels_of(matmul: MatmulKernel, b: Buffer) -> Buffer:
     """Copies every variable B into panels in the arena, a run of its rows a task; returns their buffer."""
     facts, k, lanes = matmul.facts, matmul.k, matmul.lanes
     matrices = facts.b.elements // (facts.k * facts.n)
@@ -25,7 +29,7 @@ def panels_of(matmul: Any, b: Any) -> Any:
         matmul.ctx.ranged(p, matrices * chunks)
         matrix = matmul.bind(tirx.floordiv(p, chunks), matrices)
         begin = matmul.bind(tirx.floormod(p, chunks) * chunk, facts.k)
-        count: Any = chunk if facts.k % chunk == 0 else tirx.min(facts.k - begin, chunk)
+        count: Expr = chunk if facts.k % chunk == 0 else tirx.min(facts.k - begin, chunk)
         with k.loop(count, name="s") as s:
             row = begin + s
             source = (matrix * facts.k + row) * facts.n
@@ -38,7 +42,9 @@ def panels_of(matmul: Any, b: Any) -> Any:
     return packed
 
 
-def _copy(matmul: Any, packed: Any, at: Expr, b: Any, source: Any, whole: int, region: Any) -> None:
+def _copy(
+    matmul: MatmulKernel, packed: Buffer, at: Expr, b: Buffer, source: Buffer, whole: int, region: Region
+) -> None:
     """One row of one panel: whole vectors, then the columns that are left with zeros behind them."""
     k, lanes = matmul.k, matmul.lanes
     if whole:

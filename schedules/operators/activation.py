@@ -5,8 +5,6 @@ Written as plain arithmetic around ``exp``, so that they vectorise, unlike the C
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import te, tirx
 
@@ -52,7 +50,7 @@ def softplus(x: te.Tensor) -> te.Tensor:
     term is below half a unit in the last place of float32 (7 terms) or float64 (17).
     """
 
-    def apply(v: Expr) -> Any:
+    def apply(v: Expr) -> Expr:
         t = tirx.exp(-tirx.abs(v))
         s = t / (t + _number(2.0, v))
         q = s * s
@@ -69,7 +67,7 @@ def softplus(x: te.Tensor) -> te.Tensor:
 def mish(x: te.Tensor) -> te.Tensor:
     """x tanh(log(1 + e^x)) = x n / (n + 2) with n = e^x (e^x + 2); from x = 20 on the quotient is 1."""
 
-    def apply(v: Expr) -> Any:
+    def apply(v: Expr) -> Expr:
         e = tirx.exp(smaller(v, _number(20.0, v)))
         n = e * (e + _number(2.0, v))
         return v * (n / (n + _number(2.0, v)))
@@ -95,7 +93,7 @@ def moment(x: te.Tensor, about: te.Tensor, *, power: int) -> te.Tensor:
     n, c, h, w = x.shape
     y, z = (te.reduce_axis((0, d), name=name) for d, name in ((h, "y"), (w, "x")))
 
-    def term(i: Expr, j: Expr) -> Any:
+    def term(i: Expr, j: Expr) -> Expr:
         beyond = x(i, j, y, z) - about(i, j, 0, 0)
         return te.sum(beyond if power == 1 else beyond * beyond, axis=[y, z])
 

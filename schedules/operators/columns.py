@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from typing import Any
 
 from tvm import te, tirx
 
@@ -72,12 +71,12 @@ def columns(
     return written("columns", [x], [((n, channels * taps, outputs), dtype)], write)[0]
 
 
-def _first(distance: Any, stride: int, most: int) -> Expr:
+def _first(distance: Expr, stride: int, most: int) -> Expr:
     """The first output that lies at least ``distance`` from the first one's place."""
     return tirx.min(tirx.max(tirx.floordiv(distance + (stride - 1), stride), 0), most)
 
 
-def _each(k: KernelBuilder, count: int, name: str) -> Iterator[Any]:
+def _each(k: KernelBuilder, count: int, name: str) -> Iterator[Expr]:
     """0 to ``count`` - 1: numbers, or the variable of a loop where they are many."""
     if count <= UNROLLED:
         yield from range(count)
@@ -86,7 +85,7 @@ def _each(k: KernelBuilder, count: int, name: str) -> Iterator[Any]:
         yield i
 
 
-def _divided(k: KernelBuilder, place: Any, stride: int) -> tuple[Any, Any]:
+def _divided(k: KernelBuilder, place: Expr, stride: int) -> tuple[Expr, Expr]:
     """The quotient and the remainder of a place, rounded down."""
     if isinstance(place, int):
         return divmod(place, stride)
@@ -118,7 +117,7 @@ def col2im(
     length = -(-image[-1] // stride)  # places of a phase
     part = min(length, max(1, LINE // stride))
 
-    def line_of(k: KernelBuilder, y: Expr, tap: Expr) -> tuple[Any, list[Any]]:
+    def line_of(k: KernelBuilder, y: Expr, tap: Expr) -> tuple[Expr, list[Expr]]:
         """The line of counts that gives something to the places of line ``y`` by a tap of all axes but the last, and
         whether there is one."""
         inside, line, step = [], tirx.IntImm("int32", 0), 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import te, tirx
 from tvm.ir import Call
 
@@ -35,7 +33,7 @@ def conv(call: Call, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     c = te.reduce_axis((0, group_in), "c")
     taps = [te.reduce_axis((0, k), "k") for k in kernel]
 
-    def element(n: Expr, o: Expr, *x: Any) -> Expr:
+    def element(n: Expr, o: Expr, *x: Expr) -> Expr:
         at = [x[i] * strides[i] + taps[i] * dilation[i] - begin[i] for i in range(rank)]
         inside = [tirx.all(a >= 0, a < s) for i, (a, s) in enumerate(zip(at, size)) if begin[i] or end[i]]
         value = data(n, (o // group_out) * group_in + c if groups > 1 else c, *at)
@@ -64,11 +62,11 @@ def matmul(call: Call, a: te.Tensor, b: te.Tensor) -> te.Tensor:
         dtype = str(a.dtype)
     out = [*batch, *([] if row else [a_shape[-2]]), *([] if column else [b_shape[-1]])]
 
-    def pick(shape: list[int], indices: Any) -> list[Expr]:
+    def pick(shape: list[int], indices: tuple[Expr, ...]) -> list[Expr]:
         used = indices[rank - len(shape) :] if shape else []
         return [0 if s == 1 else i for s, i in zip(shape, used)]
 
-    def element(*i: Any) -> Expr:
+    def element(*i: Expr) -> Expr:
         rest = list(i[rank:])
         left = [*pick(a_batch, i[:rank]), *([] if row else [rest.pop(0)]), k]
         right = [*pick(b_batch, i[:rank]), k, *([] if column else [rest.pop(0)])]

@@ -18,38 +18,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax, te
 
 from ..words.sizes import dim_of
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Attribute, Expr
 from .loops import written
 from .registry import attributes, define
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 ROUNDS, BRANCH = "halotile.rounds", "halotile.branch"
 ENDLESS = 2**63 - 1  # the limit of rounds that only a condition ends
 
 #: Runs a body on arrays.
-Run = Callable[[Any, Sequence[np.ndarray]], Sequence[np.ndarray]]
+Run = Callable[[Expr, Sequence[np.ndarray]], Sequence[np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Rounds:
     """The attributes of a call of ``halotile.rounds``: the body, how many tensors of each kind there are, and types."""
 
-    body: Any
+    body: Expr
     state: int
     scans: int
     kept: int
     asks: bool
     counted: bool
     backwards: tuple[bool, ...]
-    results: tuple[tuple[tuple[Any, ...], str], ...]
+    results: tuple[tuple[tuple[SizeLike, ...], str], ...]
 
     @staticmethod
-    def of(given: Mapping[str, Any]) -> Rounds:
+    def of(given: Mapping[str, Attribute]) -> Rounds:
         """The rounds that the plain attributes of a loop describe."""
         back = tuple(map(bool, given["backwards"]))
         flags = (bool(given["asks"]), bool(given["counted"]))
@@ -67,33 +70,33 @@ class Rounds:
         return self.backwards[self.scans :]
 
 
-def bodies_of(call: Expr) -> tuple[Any, ...]:
+def bodies_of(call: Expr) -> tuple[Expr, ...]:
     """The functions that a call of control flow holds."""
     given = attributes(call)
     return (given["body"],) if call.op.name == ROUNDS else (given["then"], given["otherwise"])
 
 
-def _types(results: Any) -> tuple[tuple[tuple[Any, ...], str], ...]:
+def _types(results: SizeLike) -> tuple[tuple[tuple[SizeLike, ...], str], ...]:
     return tuple((tuple(map(dim_of, t.shape.values)), str(t.dtype.dtype)) for t in results.fields)
 
 
-def _nothing(*_: Any) -> None:
+def _nothing(*_: object) -> None:
     """Its kernel calls those of its bodies, and has no statements of its own."""
 
 
 @define(ROUNDS)
-def rounds(*inputs: te.Tensor, results: relax.TupleType, **_: Any) -> list[te.Tensor]:
+def rounds(*inputs: te.Tensor, results: relax.TupleType, **_: object) -> list[te.Tensor]:
     """Rounds of a body, as many as a limit and a condition of run time say."""
     return written("rounds", inputs, _types(results), _nothing)
 
 
 @define(BRANCH)
-def branch(*inputs: te.Tensor, results: relax.TupleType, **_: Any) -> list[te.Tensor]:
+def branch(*inputs: te.Tensor, results: relax.TupleType, **_: object) -> list[te.Tensor]:
     """One of two bodies, as a condition of run time says."""
     return written("branch", inputs, _types(results), _nothing)
 
 
-def evaluate(name: str, given: Mapping[str, Any], inputs: Sequence[np.ndarray], run: Run) -> list[np.ndarray]:
+def evaluate(name: str, given: Mapping[str, Attribute], inputs: Sequence[np.ndarray], run: Run) -> list[np.ndarray]:
     """The results of control flow on arrays; ``run`` evaluates a body, ``given`` are the call's plain attributes."""
     if name == BRANCH:
         return list(run(given["then"] if inputs[0].reshape(-1)[0] else given["otherwise"], inputs[1:]))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import te, tirx
 
 from ..words.dims import is_open
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Attribute, Expr
 from .common import shape_of, transposed_extents
 from .open_shapes import Shape
 from .registry import define
 
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
-def _transposed(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+
+def _transposed(shapes: list[Shape], a: dict[str, Attribute]) -> list[Shape]:
     (batch, _, *size), (_, outputs, *kernel) = shapes
     if a.get("output") is not None:
         return [[batch, outputs * a["groups"], *a["output"]]]
@@ -54,7 +57,7 @@ def conv_transpose(
     low = [max(-a.first_read, 0) for a in axes]
     high = [max(a.last_read - (a.size - 1), 0) for a in axes]
 
-    def padded(*i: Any) -> Expr:
+    def padded(*i: Expr) -> Expr:
         inside = [c for p, a, pad in zip(i[2:], axes, low) for c in (p >= pad, p < pad + a.size)]
         return tirx.if_then_else(
             tirx.all(*inside), x(*i[:2], *[p - pad for p, pad in zip(i[2:], low)]), tirx.const(0, x.dtype)
@@ -67,7 +70,7 @@ def conv_transpose(
     taps = w
     if any(a.kernel % a.step for a in axes):
 
-        def filled(*i: Any) -> Expr:
+        def filled(*i: Expr) -> Expr:
             inside = [k < a.kernel for k, a in zip(i[2:], axes)]
             return tirx.if_then_else(tirx.all(*inside), w(*i), tirx.const(0, w.dtype))
 
@@ -75,7 +78,7 @@ def conv_transpose(
     inner = te.reduce_axis((0, channels // groups), name="rc")
     steps = [te.reduce_axis((0, a.taps), name=f"rj{d}") for d, a in enumerate(axes)]
 
-    def result(b: Expr, m: Expr, *o: Any) -> Expr:
+    def result(b: Expr, m: Expr, *o: Expr) -> Expr:
         group = tirx.floordiv(m, per_group) if groups > 1 else 0
         c = group * (channels // groups) + inner
         at, tap, meets = [], [], []
@@ -96,7 +99,7 @@ def conv_transpose(
 class _Axis:
     """The arithmetic of one spatial axis (see conv_transpose)."""
 
-    def __init__(self, size: Any, kernel: int, stride: int, dilation: int, begin: int, output: Any) -> None:
+    def __init__(self, size: SizeLike, kernel: int, stride: int, dilation: int, begin: int, output: int) -> None:
         self.size, self.kernel, self.begin, self.output = size, kernel, begin, output
         self.divisor = math.gcd(stride, dilation)
         self.step = stride // self.divisor
@@ -117,7 +120,7 @@ class _Axis:
         ]
         self.first_read, self.last_read = min(reads, default=0), max(reads, default=0)
 
-    def _t(self, o: Expr) -> Any:
+    def _t(self, o: Expr) -> int:
         return (o + self.begin) // self.divisor
 
     def _read(self, o: int, j: int) -> int:

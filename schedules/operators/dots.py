@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tvm import te, tirx
 
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Attributes, Expr
 from .common import shape_of, window_extents
 from .open_shapes import Shape
 from .registry import define
 
 
-def _convolved(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+def _convolved(shapes: list[Shape], a: Attributes) -> list[Shape]:
     (batch, _, *size), (outputs, _, *kernel) = shapes
     if a.get("output") is not None:
         return [[batch, outputs, *a["output"]]]
@@ -47,7 +46,7 @@ def dot_conv(
     channel = te.reduce_axis((0, inner), "c")
     taps = [te.reduce_axis((0, k), "k") for k in kernel]
 
-    def element(b: Expr, m: Any, *o: Any) -> Any:
+    def element(b: Expr, m: Expr, *o: Expr) -> Expr:
         at = [p * s + k * d - a for p, s, k, d, a in zip(o, strides, taps, dilations, begin)]
         value = x(b, tirx.floordiv(m, per_group) * inner + channel if groups > 1 else channel, *at)
         inside = [c for p, s in zip(at, size) for c in (p >= 0, p < s)]

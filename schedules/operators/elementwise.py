@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import te, tirx
 
 from ..math.wrapping import number, width
@@ -39,10 +37,10 @@ def quotient(x: te.Tensor, divisor: te.Tensor, inverse: te.Tensor) -> te.Tensor:
     """x / divisor, ``inverse`` being 1 / divisor rounded once: a product, what it lacks, and the product of that. Every
     bit is a division's where no step leaves the range of normal numbers."""
 
-    def fused(x: Expr, y: Expr, z: Any) -> Expr:
+    def fused(x: Expr, y: Expr, z: Expr) -> Expr:
         return tirx.call_llvm_pure_intrin("float32", "llvm.fma", x, y, z)
 
-    def apply(v: Expr, d: Any, r: Expr) -> Expr:
+    def apply(v: Expr, d: Expr, r: Expr) -> Expr:
         near = v * r
         return fused(fused(-near, d, v), r, near)
 
@@ -133,7 +131,7 @@ def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         return te.compute(shape, lambda *i: x(*i) * x(*i), name="square")
 
     def step(power: te.Tensor, x: te.Tensor, bit: int) -> te.Tensor:
-        def taken(*i: Any) -> Expr:
+        def taken(*i: Expr) -> Expr:
             chosen = (exponent(*i) >> tirx.const(bit, dtype_of(b))) & tirx.const(1, dtype_of(b))
             return tirx.Select(chosen != 0, power(*i) * x(*i), power(*i))
 
@@ -145,7 +143,7 @@ def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         base = squared(base) if bit else base
         result = step(result, base, bit)
 
-    def whole(*i: Any) -> Expr:
+    def whole(*i: Expr) -> Expr:
         x, y = first(*i), exponent(*i)
         one, zero, minus = (number(c, dtype) for c in (1, 0, -1))
         vanishes = tirx.all(y >= tirx.const(bits, dtype_of(b)), (x & one) == 0)

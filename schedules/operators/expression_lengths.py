@@ -12,7 +12,7 @@ have names: whoever reads one at the same place reads the name. Indices have non
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import te, tirx
@@ -25,6 +25,9 @@ from ..words.group import Node, Value
 from ..words.tvm_types import Expr
 from .kind import Facts
 
+if TYPE_CHECKING:
+    pass
+
 LONGEST = 2000  # nodes of a group's expressions: a pixel shuffle by three with a sum and a function takes 1,139
 
 _Form = tuple[Any, ...]  # ("axis", n), ("load", tensor, *indices) or (name, *parts)
@@ -35,9 +38,9 @@ class Lengths:
 
     def __init__(self, facts: Mapping[Node, Facts]) -> None:
         self._facts = facts
-        self._forms: dict[Any, list[_Form]] = {}
-        self._wrap: dict[Any, bool] = {}
-        self._named: dict[Node, dict[Any, Value]] = {}
+        self._forms: dict[object, list[_Form]] = {}
+        self._wrap: dict[object, bool] = {}
+        self._named: dict[Node, dict[object, Value]] = {}
 
     def of(self, nodes: Iterable[Node], outputs: Iterable[Value]) -> int:
         """Nodes of all expressions of a group, up to a little over ``LONGEST``."""
@@ -82,7 +85,7 @@ class Lengths:
         return found
 
 
-def _form(expr: Expr, axes: dict[Any, int]) -> _Form:
+def _form(expr: Expr, axes: dict[Expr, int]) -> _Form:
     if isinstance(expr, tirx.Var):
         place = axes.get(expr)
         return ("var", expr.name) if place is None else ("axis", place)
@@ -105,9 +108,9 @@ class _Count:
         self.lengths = lengths
         self.made_by = made_by
         self.total = 0
-        self._numbers: dict[Any, int] = {}
+        self._numbers: dict[object, int] = {}
         self._sizes: list[int] = []
-        self._known: dict[Any, int] = {}
+        self._known: dict[object, int] = {}
         self._stored: list[tuple[Node, te.Tensor]] = []  # reductions, which have loops of their own
 
     def intern(self, form: _Form, size: int = 1) -> int:

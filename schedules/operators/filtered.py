@@ -10,7 +10,6 @@ Equals of the root come later and so behind it. A NaN passes the comparison, and
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tvm import tirx
 from tvm.ir.prim import expr as prim
@@ -28,7 +27,7 @@ LONG = 8192
 
 
 def offer_all(
-    b: KernelBuilder, heap: RankHeap, value: Callable[[Any], Any], begin: Expr, end: Expr, largest: bool, dtype: str
+    b: KernelBuilder, heap: RankHeap, value: Callable[[Expr], Expr], begin: Expr, end: Expr, largest: bool, dtype: str
 ) -> None:
     """Offers the elements ``value(begin)`` to ``value(end - 1)``, side by side in memory, to a heap of ``begin``."""
     wide = "float32" if dtype in ("float16", "bfloat16") else dtype
@@ -41,7 +40,7 @@ def offer_all(
     def look() -> None:
         b.store(limit, 0, element(heap.position(0)))
 
-    def beats(p: Expr) -> Any:
+    def beats(p: Expr) -> Expr:
         if not is_float(dtype):
             return element(p) > limit[0] if largest else element(p) < limit[0]
         return negation((prim.LE if largest else prim.GE)(element(p), limit[0]))

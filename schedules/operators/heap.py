@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tvm import tirx
 
@@ -15,7 +14,7 @@ from .loops import cast, until
 
 LOW = 0x7FFFFFFF  # the half of a rank that tells the position
 
-Before = Callable[[Any, Any, Any, Any], Any]
+Before = Callable[[Expr, Expr, Expr, Expr], Expr]
 
 
 def order(floats: bool, largest: bool) -> Before:
@@ -34,7 +33,7 @@ def order(floats: bool, largest: bool) -> Before:
     return before
 
 
-def rank_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Any, Any], Any] | None:
+def rank_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Expr, Expr], Expr] | None:
     """A whole number for element ``value`` at ``position``: greater ones come first, no two are equal, and the low half
     tells the position. None for types wider than the other half."""
     if dtype not in ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint16", "uint8"):
@@ -65,7 +64,7 @@ class Heap:
     """Positions at ``target``, ``stride`` apart; every parent comes after its two children in the order."""
 
     def __init__(
-        self, b: KernelBuilder, store: Buffer, target: Expr, stride: int, value: Callable[[Any], Any], before: Before
+        self, b: KernelBuilder, store: Buffer, target: Expr, stride: int, value: Callable[[Expr], Expr], before: Before
     ) -> None:
         self.b, self.store, self.target, self.stride = b, store, target, stride
         self.value, self.before = value, before
@@ -87,7 +86,7 @@ class Heap:
             with self.b.loop(size // 2, name="h") as i:
                 self.sink(size // 2 - 1 - i, size)
 
-    def offer(self, candidate: Any, size: Expr) -> None:
+    def offer(self, candidate: Expr, size: Expr) -> None:
         """Puts the position in place of the root if it comes before that."""
         with self.b.when(self._before(candidate, self[0])):
             self.put(0, candidate)
@@ -131,7 +130,9 @@ class RankHeap:
     is greater than its two children. The hole that a moving one leaves goes down to the leaves by the lesser child, and
     from there up to its place, which is near: the way down has no branch that could be mistaken."""
 
-    def __init__(self, b: KernelBuilder, store: Buffer, target: Expr, stride: int, rank: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, b: KernelBuilder, store: Buffer, target: Expr, stride: int, rank: Callable[[Expr], Expr]
+    ) -> None:
         self.b, self.store, self.target, self.stride, self.rank = b, store, target, stride, rank
 
     def __getitem__(self, index: Expr) -> Expr:
@@ -151,7 +152,7 @@ class RankHeap:
                 start = self.b.bind(size // 2 - 1 - i)
                 self.sink(start, size, self[start])
 
-    def offer(self, candidate: Any, size: Expr) -> None:
+    def offer(self, candidate: Expr, size: Expr) -> None:
         rank = self.b.bind(self.rank(candidate))
         with self.b.when(rank > self[0]):
             self.sink(0, size, rank)

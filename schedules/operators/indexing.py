@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import te, tirx
 
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Attributes, Expr
 from .common import highest, is_float, is_nan, lowest, shape_of, wide
 from .open_shapes import Shape, replaced, same
 from .registry import define
@@ -21,18 +19,18 @@ def wrapped(index: Expr, length: Expr) -> Expr:
     return tirx.max(tirx.min(positive, size - 1), tirx.const(0, "int64"))
 
 
-def _gathered(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+def _gathered(shapes: list[Shape], a: Attributes) -> list[Shape]:
     return [replaced(shapes[0], a["axis"], *shapes[1])]
 
 
-def _gathered_nd(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+def _gathered_nd(shapes: list[Shape], a: Attributes) -> list[Shape]:
     data, indices = shapes
     if not isinstance(indices[-1], int):
         raise ValueError("the length of an index is open")
     return [[*indices[:-1], *data[a["batch_dims"] + indices[-1] :]]]
 
 
-def _reduced(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+def _reduced(shapes: list[Shape], a: Attributes) -> list[Shape]:
     return [replaced(shapes[0], a["axis"], *([1] if a["keepdims"] else []))]
 
 
@@ -47,7 +45,7 @@ def gathered(x: te.Tensor, indices: te.Tensor, axis: int, inside: bool) -> te.Te
     shape, index_shape = shape_of(x), shape_of(indices)
     rank = len(index_shape)
 
-    def read(*i: Any) -> Expr:
+    def read(*i: Expr) -> Expr:
         at = indices(*i[axis : axis + rank])
         at = at.astype("int64") if inside else wrapped(at, shape[axis])
         return x(*i[:axis], at, *i[axis + rank :])
@@ -79,7 +77,7 @@ def _extreme(x: te.Tensor, axis: int, keepdims: bool, last: bool, largest: bool)
     )
     out = [1 if a == axis and keepdims else d for a, d in enumerate(shape) if keepdims or a != axis]
 
-    def best(*i: Any) -> Any:
+    def best(*i: Expr) -> tuple[Expr, Expr]:
         at = [*i[:axis], along, *(i[axis + 1 :] if keepdims else i[axis:])]
         return reducer((along.var.astype("int64"), x(*at)), axis=along)
 
@@ -105,7 +103,7 @@ def gather_elements(x: te.Tensor, indices: te.Tensor, *, axis: int) -> te.Tensor
     """y[i] = x[i with indices[i] in place of i[axis]]; the shape is that of indices."""
     length = shape_of(x)[axis]
 
-    def read(*i: Any) -> Expr:
+    def read(*i: Expr) -> Expr:
         at = list(i)
         at[axis] = wrapped(indices(*i), length)
         return x(*at)
@@ -120,7 +118,7 @@ def gather_nd(x: te.Tensor, indices: te.Tensor, *, batch_dims: int) -> te.Tensor
     depth = index_shape[-1]
     outer = len(index_shape) - 1
 
-    def read(*i: Any) -> Expr:
+    def read(*i: Expr) -> Expr:
         at = [wrapped(indices(*i[:outer], d), shape[batch_dims + d]) for d in range(depth)]
         return x(*i[:batch_dims], *at, *i[outer:])
 
@@ -132,7 +130,7 @@ def reverse_sequence(x: te.Tensor, lengths: te.Tensor, *, batch_axis: int, time_
     """The first lengths[b] elements along time_axis of every b turned round, the rest left where they are."""
     size = shape_of(x)[time_axis]
 
-    def read(*i: Any) -> Any:
+    def read(*i: Expr) -> Expr:
         t = i[time_axis].astype("int64")
         count = lengths(i[batch_axis]).astype("int64")
         at = list(i)

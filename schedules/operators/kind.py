@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from tvm import te, tirx
 
-from ..emit.inline import Inliner, key
+from ..emit.inline import Inliner, Source, key
 from ..words.group import Group, Node, Value
 from ..words.sizes import dim_of, product, usual
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Expr, Operation
 from .te_graph import GroupGraph
 from .te_stages import COSTLY, is_costly, is_reduce
 
@@ -95,9 +94,9 @@ class Facts:
         inputs = [v for v in self.node.inputs if v.constant is None]
         return any(len(self.reads(v)) > 1 and not self.elementwise_in(v) for v in inputs)
 
-    def reads(self, value: Value) -> list[tuple[list[Any], tuple[Any, ...]]]:
+    def reads(self, value: Value) -> list[tuple[list[Expr], tuple[Expr, ...]]]:
         """The (axes, indices) of every read of ``value`` by the node's outputs (maps only)."""
-        found: list[tuple[list[Any], tuple[Any, ...]]] = []
+        found: list[tuple[list[Expr], tuple[Expr, ...]]] = []
         for result in self.node.results:
             axes = [tirx.Var(f"a{i}", "int32") for i in range(len(result.shape))]
 
@@ -105,7 +104,7 @@ class Facts:
                 found.append((axes, indices))
                 return tirx.Var("read", self.graph.tensors[value].expr_ty())
 
-            sources: dict[Any, Any] = {}
+            sources: dict[tuple[Operation, int], Source] = {}
             for v in dict.fromkeys(self.node.inputs):
                 tensor = self.graph.tensors[v]
                 other = lambda _indices, t=tensor: tirx.Var("other", t.expr_ty())  # noqa: E731

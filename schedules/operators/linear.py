@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import te
 
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Attributes, Expr
 from .common import shape_of
 from .open_shapes import Shape, same_dim
 from .registry import define
@@ -39,7 +37,7 @@ def parse_einsum(equation: str, ranks: list[int]) -> tuple[list[list[str]], list
     return operands, [f"...{i}" for i in range(widest)] + once
 
 
-def _summed(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+def _summed(shapes: list[Shape], a: Attributes) -> list[Shape]:
     terms, _, out = a["equation"].replace(" ", "").partition("->")
     letters, dims = terms.replace(",", ""), [d for s in shapes for d in s]
     if "." in terms or "->" not in a["equation"] or len(letters) != len(dims):
@@ -64,7 +62,7 @@ def einsum(*operands: te.Tensor, equation: str) -> te.Tensor:
     summed = [label for label in size if label not in output]
     axes = {label: te.reduce_axis((0, size[label]), name=f"r{n}") for n, label in enumerate(summed)}
 
-    def product(*i: Any) -> Expr:
+    def product(*i: Expr) -> Expr:
         at = dict(zip(output, i)) | {label: axis.var for label, axis in axes.items()}
         value = None
         for term, x in zip(terms, operands):
@@ -82,7 +80,7 @@ def determinant(x: te.Tensor) -> te.Tensor:
     shape = shape_of(x)
     size = shape[-1]
 
-    def minor(at: Any, row: int, columns: list[int]) -> Expr:
+    def minor(at: Expr, row: int, columns: list[int]) -> Expr:
         if len(columns) == 1:
             return x(*at, row, columns[0])
         total = None

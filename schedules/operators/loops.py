@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import te, tirx
 
@@ -24,7 +23,7 @@ from ..words.tvm_types import Buffer, Expr, Stmt
 from .common import shape_of
 
 PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
-Write = Callable[[KernelBuilder, list[Any], list[Any]], None]
+Write = Callable[[KernelBuilder, list[Buffer], list[Buffer]], None]
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Loops:
     """A stage of statements: what it reads, shape and dtype of what it writes, and how."""
 
     inputs: tuple[te.Tensor, ...]
-    outputs: tuple[tuple[tuple[Any, ...], str], ...]
+    outputs: tuple[tuple[tuple[int, ...], str], ...]
     write: Write
 
 
@@ -60,7 +59,7 @@ def types_alone() -> Iterator[None]:
 
 
 def written(
-    name: str, inputs: Sequence[te.Tensor], outputs: Sequence[tuple[Sequence[Any], str]], write: Write
+    name: str, inputs: Sequence[te.Tensor], outputs: Sequence[tuple[Sequence[int], str]], write: Write
 ) -> list[te.Tensor]:
     """One stage that computes ``outputs`` (shape and dtype each) by the statements that ``write`` emits."""
 
@@ -92,13 +91,13 @@ def _flat(k: KernelBuilder, buffer: Buffer) -> Buffer:
     return flat
 
 
-def split_at(x: te.Tensor | Sequence[Any], axis: int) -> tuple[Any, Any, Any]:
+def split_at(x: te.Tensor | Sequence[Expr], axis: int) -> tuple[int, int, int]:
     """(outer, length, inner): the sizes before, of and after ``axis``."""
     shape = shape_of(x) if isinstance(x, te.Tensor) else list(x)
     return product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
 
 
-def kind_of(work: Any) -> str:
+def kind_of(work: int) -> str:
     """The kind of a loop whose rounds are independent, by the element operations in all of them."""
     return "parallel" if usual(work) >= PARALLEL_WORK else "serial"
 
@@ -107,12 +106,12 @@ def kind_of(work: Any) -> str:
 class Run:
     """Vectors of ``lanes`` neighbouring columns, as many as ``blocks``; ``first`` gives a block's first column."""
 
-    blocks: Any
+    blocks: Expr
     lanes: int
-    first: Callable[[Any], Any]
+    first: Callable[[Expr], Expr]
 
 
-def runs(columns: Any, most: int) -> list[Run]:
+def runs(columns: Expr, most: int) -> list[Run]:
     """All columns in vectors of at most ``most``. Of a known number the last vector overlaps the one before it; of an
     open one those that are left behind whole vectors come one by one."""
     if not is_dim(columns):
@@ -133,7 +132,7 @@ def cast(dtype: str, value: Expr) -> Expr:
 
 
 @contextmanager
-def until(k: KernelBuilder) -> Iterator[Any]:
+def until(k: KernelBuilder) -> Iterator[Buffer]:
     """Repeats its body until the body has stored something else than 0 in the flag that it is given.
 
     Memory for the body must be taken outside of it.

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import te, tirx
 
 from ..words.dims import to_index
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Attributes, Expr
 from .common import shape_of
 from .open_shapes import Shape
 from .registry import define
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 #: Tensors that one kernel joins: it chooses among them for every element, and of a chain of choices each read stands
 #: under the conditions of all before it, so that code for many grows with the square of their number.
 MOST_PARTS = 64
 
-def _sliced(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+def _sliced(shapes: list[Shape], a: Attributes) -> list[Shape]:
     return [a["shape"]]
 
 
-def _padded(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+def _padded(shapes: list[Shape], a: Attributes) -> list[Shape]:
     return [[d + b + e if b + e else d for d, b, e in zip(shapes[0], a["begin"], a["end"])]]
 
 
@@ -43,7 +46,7 @@ def pad(x: te.Tensor, fill: te.Tensor, *, begin: Sequence[int], end: Sequence[in
     """x with the scalar ``fill`` before and after every axis."""
     size = shape_of(x)
 
-    def read(*i: Any) -> Expr:
+    def read(*i: Expr) -> Expr:
         inside = [t for p, b, s, e in zip(i, begin, size, end) if b or e for t in (p >= b, p < b + s)]
         value = x(*[p - b for p, b in zip(i, begin)])
         return tirx.if_then_else(tirx.all(*inside), value, fill()) if inside else value
@@ -61,7 +64,7 @@ def mirror(x: te.Tensor, *, begin: Sequence[int], end: Sequence[int], mode: str)
     """
     size = shape_of(x)
 
-    def around(place: Any, length: Any) -> Any:
+    def around(place: SizeLike, length: SizeLike) -> SizeLike:
         last = length - 1
         if mode == "wrap":
             return tirx.floormod(place, length)
@@ -69,7 +72,7 @@ def mirror(x: te.Tensor, *, begin: Sequence[int], end: Sequence[int], mode: str)
             place = tirx.min(tirx.max(place, -place), tirx.min(2 * last - place, 2 * last + place))
         return tirx.max(tirx.min(place, last), 0)
 
-    def read(*i: Any) -> Expr:
+    def read(*i: Expr) -> Expr:
         places = [p - b for p, b in zip(i, begin)]
         lengths = [to_index(s) if b or e else None for s, b, e in zip(size, begin, end)]
         inside = [t for p, n in zip(places, lengths) if n is not None for t in (p >= 0, p < n)]

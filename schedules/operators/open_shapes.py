@@ -8,18 +8,24 @@ of an operator without one are those of its TE expression. Here are those that s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
-Shape = list[Any]
-Rule = Callable[[list[Shape], dict[str, Any]], list[Shape]]
+from ..words.size_like import SizeLike
+from ..words.tvm_types import Attributes
+
+if TYPE_CHECKING:
+    from ..words.tvm_types import Attribute, Expr
+
+Shape = list[SizeLike]
+Rule = Callable[[list[Shape], Attributes], list[Shape]]
 
 
-def same(shapes: list[Shape], _: dict[str, Any]) -> list[Shape]:
+def same(shapes: list[Shape], _: dict[str, Attribute]) -> list[Shape]:
     """The shape of the first operand."""
     return [shapes[0]]
 
 
-def broadcast(shapes: list[Shape], _: dict[str, Any]) -> list[Shape]:
+def broadcast(shapes: list[Shape], _: dict[str, Expr]) -> list[Shape]:
     """The shape that all operands are broadcast to."""
     rank = max(map(len, shapes))
     result = []
@@ -32,7 +38,7 @@ def broadcast(shapes: list[Shape], _: dict[str, Any]) -> list[Shape]:
     return [result]
 
 
-def same_dim(a: Any, b: Any) -> bool:
+def same_dim(a: SizeLike, b: SizeLike) -> bool:
     """True if two dims are the same number, or the same expression."""
     import tvm_ffi
 
@@ -41,7 +47,7 @@ def same_dim(a: Any, b: Any) -> bool:
     return bool(tvm_ffi.structural_equal(a, b))
 
 
-def replaced(shape: Shape, axis: int, *new: Any) -> Shape:
+def replaced(shape: Shape, axis: int, *new: SizeLike) -> Shape:
     """``shape`` with the dims ``new`` in the place of that of ``axis``."""
     axis %= len(shape)
     return [*shape[:axis], *new, *shape[axis + 1 :]]

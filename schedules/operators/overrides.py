@@ -7,7 +7,7 @@ centred values; Relax's difference of means cancels when the mean is large.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import tvm
 from tvm import te, tirx, topi
@@ -112,15 +112,15 @@ def log_softmax(call: Expr, x: te.Tensor) -> te.Tensor:
     return te.compute(x.shape, lambda *i: x(*i) - top(*row(i)) - shift(*row(i)), name="log_softmax")
 
 
-def _exponentials(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor, te.Tensor, Any]:
+def _exponentials(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor, te.Tensor, Expr]:
     """The largest elements along ``axis``, exp(x - largest), the sums of those, and the row that an element is in."""
     shape = [d for a, d in enumerate(x.shape) if a != axis]
     largest = largest_number("float32")
 
-    def row(i: Any) -> list[Expr]:
+    def row(i: tuple[Expr, ...]) -> list[Expr]:
         return [p for a, p in enumerate(i) if a != axis]
 
-    def along(k: Any, i: Any) -> list[Any]:
+    def along(k: Expr, i: tuple[Expr, ...]) -> list[Expr]:
         return [*i[:axis], k, *i[axis:]]
 
     k, j = (te.reduce_axis((0, x.shape[axis]), name=n) for n in "kj")
@@ -178,7 +178,7 @@ def take(call: Expr, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
     return gathered(x, indices, axis, _inside(call.args[1], x.shape[axis]))
 
 
-def _inside(indices: Any, length: Expr) -> bool:
+def _inside(indices: Expr, length: Expr) -> bool:
     """True for constant positions that lie in an axis of ``length``."""
     if not isinstance(indices, tvm.ir.GenericConst):
         return False
@@ -196,7 +196,9 @@ def reduce_min(call: Expr, x: te.Tensor) -> te.Tensor:
     return _reduce(call, x, smaller, highest, "min")
 
 
-def _reduce(call: Expr, x: te.Tensor, combine: Any, identity: Any, name: str) -> te.Tensor:
+def _reduce(
+    call: Expr, x: te.Tensor, combine: Callable[..., Expr], identity: Callable[[str], Expr], name: str
+) -> te.Tensor:
     rank = len(x.shape)
     axes = list(range(rank)) if call.attrs.axis is None else [int(a) % rank for a in call.attrs.axis]
     keep = bool(call.attrs.keepdims)
@@ -206,7 +208,7 @@ def _reduce(call: Expr, x: te.Tensor, combine: Any, identity: Any, name: str) ->
     along = {a: te.reduce_axis((0, x.shape[a]), name=f"k{a}") for a in axes}
     shape = [1 if a in along else d for a, d in enumerate(x.shape) if keep or a not in along]
 
-    def body(*i: Any) -> Expr:
+    def body(*i: Expr) -> Expr:
         own = iter(i)
         at = []
         for a in range(rank):
@@ -239,19 +241,19 @@ def rms_norm(call: Expr, x: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """x / sqrt(mean(x^2) + eps) * weight, where weight has the axes that the mean goes over."""
     rank = len(x.shape)
     axes = sorted(int(a) % rank for a in call.attrs.axes)
-    count: Any = 1
+    count: Expr = 1
     for a in axes:
         count *= dim_of(x.shape[a])
     dtype = str(x.dtype)
     along = {a: te.reduce_axis((0, x.shape[a]), name=f"square{a}") for a in axes}
 
-    def squares(*i: Any) -> Expr:
+    def squares(*i: Expr) -> Expr:
         value = x(*[along.get(a, p) for a, p in enumerate(i)])
         return te.sum(value * value, axis=list(along.values()))
 
     total = te.compute([1 if a in axes else d for a, d in enumerate(x.shape)], squares, name="square")
 
-    def normalised(*i: Any) -> Expr:
+    def normalised(*i: Expr) -> Expr:
         mean = total(*[0 if a in axes else p for a, p in enumerate(i)]) * share_of(count, dtype)
         inverse = tirx.const(1.0, dtype) / tirx.sqrt(mean + tirx.const(float(call.attrs.epsilon), dtype))
         return x(*i) * inverse * weight(*[i[a] for a in axes])

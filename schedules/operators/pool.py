@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tvm import te, tirx, topi
 
 from ..words.dims import maximum
 from ..words.sizes import dim_of
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Attributes, Expr
 from .common import largest_number, lowest, shape_of
 from .open_shapes import Shape, same
 from .registry import define, override
@@ -22,7 +21,7 @@ def _padded(x: te.Tensor, begin: Sequence[int], end: Sequence[int], fill: Expr) 
         return x
     n, c, *size = shape_of(x)
 
-    def read(*i: Any) -> Expr:
+    def read(*i: Expr) -> Expr:
         sides = zip(i[2:], begin, end, size)
         inside = [t for p, b, e, s in sides for t, pad in ((p >= b, b), (p < b + s, e)) if pad != 0]
         return tirx.if_then_else(tirx.all(*inside), x(*i[:2], *[p - b for p, b in zip(i[2:], begin)]), fill)
@@ -63,7 +62,7 @@ def _largest(call: Expr, x: te.Tensor) -> te.Tensor:
         taps = [te.reduce_axis((0, k), name=f"rk{a}") for a, k in enumerate(kernel)]
         largest = largest_number(x.dtype)
 
-        def best(b: Expr, ch: Expr, *o: Any) -> Expr:
+        def best(b: Expr, ch: Expr, *o: Expr) -> Expr:
             return largest(data(b, ch, *[p * s + k * d for p, s, k, d in zip(o, strides, taps, dilations)]), axis=taps)
 
         return te.compute([*shape_of(x)[:2], *size], best, name="max_pool")
@@ -79,15 +78,15 @@ for _rank in (1, 2, 3):
     override(f"relax.nn.max_pool{_rank}d")(_largest)
 
 
-def _flattened(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+def _flattened(shapes: list[Shape], a: Attributes) -> list[Shape]:
     return [[1 if k in a["axes"] else d for k, d in enumerate(shapes[0])]]
 
 
-def _windowed(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+def _windowed(shapes: list[Shape], a: Attributes) -> list[Shape]:
     return [[*shapes[0][:2], *a["output"]]]
 
 
-def _pooled_with_indices(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+def _pooled_with_indices(shapes: list[Shape], a: Attributes) -> list[Shape]:
     return _windowed(shapes, a) * 2
 
 
@@ -120,7 +119,7 @@ def window_sum(
     data = _padded(x, begin, end, tirx.const(0, x.dtype))
     taps = [te.reduce_axis((0, k), name=f"rk{a}") for a, k in enumerate(kernel)]
 
-    def total(b: Expr, ch: Expr, *o: Any) -> Expr:
+    def total(b: Expr, ch: Expr, *o: Expr) -> Expr:
         at = [p * s + k * d for p, s, k, d in zip(o, strides, taps, dilations)]
         return te.sum(data(b, ch, *at), axis=taps)
 
@@ -134,7 +133,7 @@ def channel_window_sum(x: te.Tensor, *, size: int) -> te.Tensor:
     before = (size - 1) // 2
     tap = te.reduce_axis((0, size), name="rk")
 
-    def read(b: Expr, ch: Expr, *i: Any) -> Expr:
+    def read(b: Expr, ch: Expr, *i: Expr) -> Expr:
         inside = tirx.all(ch >= before, ch < before + c)
         return tirx.if_then_else(inside, x(b, ch - before, *i), tirx.const(0, x.dtype))
 
@@ -172,7 +171,7 @@ def max_pool_with_indices(
     for s in size:
         space *= s
 
-    def best(b: Expr, ch: Expr, *o: Any) -> Any:
+    def best(b: Expr, ch: Expr, *o: Expr) -> tuple[Expr, Expr]:
         at = [p * s + k * d for p, s, k, d in zip(o, strides, taps, dilations)]
         real = [a - f for a, f in zip(at, begin)]
         flat: Expr = tirx.const(0, "int64")
@@ -204,7 +203,7 @@ def average_pool(call: Expr, x: te.Tensor) -> te.Tensor:
     (total,) = pooled.op.input_tensors
     whole = tirx.const(1.0 / math.prod(kernel), x.dtype)
 
-    def mean(*i: Any) -> Expr:
+    def mean(*i: Expr) -> Expr:
         if include or not any(pads):
             return total(*i) * whole
         count: Expr = tirx.const(1, "int32")

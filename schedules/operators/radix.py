@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -22,6 +22,9 @@ from ..words.tvm_types import Expr
 from .common import is_float, is_nan
 from .heap import position_of
 from .loops import cast
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 BYTES = 256
 MOST, MOST_WIDE = 4096, 2048  # numbers on a task's stack, twice; with positions beside them
@@ -45,12 +48,12 @@ def radix_lengths(k: int | None, wide: bool = False) -> tuple[int, int] | None:
     return (found[0], found[-1]) if found else None
 
 
-def key_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Any], Any] | None:
+def key_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Expr], Expr] | None:
     """A whole number for an element of a type too wide for a rank: greater ones come first, equals are equal."""
     if dtype not in ("int64", "uint32", "float64"):
         return None
 
-    def number(b: KernelBuilder, value: Expr) -> Any:
+    def number(b: KernelBuilder, value: Expr) -> Expr:
         if is_float(dtype):
             zero, most = tirx.const(0, dtype), tirx.IntImm("int64", (1 << 63) - 1)
             value = b.bind(value)
@@ -66,8 +69,8 @@ def key_of(dtype: str, largest: bool) -> Callable[[KernelBuilder, Any], Any] | N
 
 
 def sort_descending(
-    b: KernelBuilder, number: Callable[[Any], Any], length: Expr, wide: bool = False, room: Any = None
-) -> Callable[[Any], Any]:
+    b: KernelBuilder, number: Callable[[Expr], Expr], length: Expr, wide: bool = False, room: SizeLike = None
+) -> Callable[[Expr], Expr]:
     """Sorts the int64 ``number(0)`` to ``number(length - 1)``, greatest first; returns where the n-th stood. There is
     memory for ``room`` numbers, those of an open ``length`` that is compared with it before."""
     room = length if room is None else room
@@ -103,7 +106,7 @@ def sort_descending(
                 b.store(counts, slot, counts[slot] + 1)
             b.store(given, 0, length - given[0])
 
-    def stood(n: Expr) -> Any:
+    def stood(n: Expr) -> Expr:
         return position_of(numbers[given[0] + n]) if positions is None else positions[given[0] + n]
 
     return stood

@@ -16,7 +16,7 @@ where 16 does not divide the hidden size.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import te, tirx
@@ -30,12 +30,15 @@ from .common import dtype_of, larger, shape_of, smaller
 from .loops import PARALLEL_WORK, accumulator, cast, written
 from .registry import define
 
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
+
 LANES = 16
 ROWS = 2  # of the batch in one register tile, at least
 SCALES = {"w": "s", "u": "t"}  # the letters of weights, and of their scales
 MOST_ROWS = 8  # the cell's equations are written out for each
 
-Function = Callable[[KernelBuilder, Any], Any]
+Function = Callable[[KernelBuilder, Expr], Expr]
 
 
 def lanes_of(hidden: int) -> int:
@@ -56,7 +59,7 @@ def packed(weights: np.ndarray, hidden: int) -> np.ndarray:
 def _known(name: str) -> Function:
     """One of the transcendental functions: a plain form in float32, the C library's in float64."""
 
-    def apply(k: KernelBuilder, x: Expr) -> Any:
+    def apply(k: KernelBuilder, x: Expr) -> Expr:
         if str(x.ty.dtype) == "float32":
             return exponential.FLOAT32[f"tirx.{name}"](k.bind(x), k.bind)
         return getattr(tirx, name)(x)
@@ -64,7 +67,7 @@ def _known(name: str) -> Function:
     return apply
 
 
-def _const(number: float, like: Any) -> Expr:
+def _const(number: float, like: Expr) -> Expr:
     return tirx.FloatImm(like.ty, float(number))
 
 
@@ -72,12 +75,12 @@ def _affine(a: float, b: float) -> Function:
     return lambda k, x: x * _const(a, x) + _const(b, x)
 
 
-def _held(k: KernelBuilder, x: Expr, low: float, high: float) -> Any:
+def _held(k: KernelBuilder, x: Expr, low: float, high: float) -> Expr:
     """``x`` within the limits; NaN stays."""
     return smaller(k.bind(larger(k.bind(x), _const(low, x))), _const(high, x))
 
 
-def _softplus(k: KernelBuilder, x: Expr) -> Any:
+def _softplus(k: KernelBuilder, x: Expr) -> Expr:
     """log(1 + e**x), whose exponential can't overflow."""
     decay = _known("exp")(k, -tirx.abs(x))
     return larger(x, _const(0, x)) + _known("log")(k, decay + _const(1, x))
@@ -133,7 +136,9 @@ def _held_by(rows: int, part: int, lanes: int, factor: int) -> int:
 class _Layer:
     """What the emitters of the three cells share: sizes, buffers, and the product with the recurrent weights."""
 
-    def __init__(self, k: KernelBuilder, sizes: tuple[Any, Any, int], gates: int, wide: str, clip: float) -> None:
+    def __init__(
+        self, k: KernelBuilder, sizes: tuple[SizeLike, SizeLike, SizeLike], gates: int, wide: str, clip: float
+    ) -> None:
         self.k = k
         self.steps, self.batch, self.hidden = sizes
         self.gates, self.wide, self.limit = gates, wide, clip
@@ -141,19 +146,19 @@ class _Layer:
         self.blocks = -(-self.hidden // self.lanes)
         lanes = self.lanes * (2 if wide == "float64" else 1)  # of the size of float32
         self.rows, self.part = _tile(self.batch, gates, lanes, k.register_values, k.factor_values)
-        self.seen: Callable[[Any, Any], Any] | None = None  # of the state, by the product; None for itself
+        self.seen: Callable[[Expr, Expr], Expr] | None = None  # of the state, by the product; None for itself
         work = self.batch * self.hidden * self.hidden * gates
         self.kind = "parallel" if usual(work) >= 4 * PARALLEL_WORK and self.blocks > 1 else "serial"
 
-    def clip(self, x: Expr) -> Any:
+    def clip(self, x: Expr) -> Expr:
         return _held(self.k, x, -self.limit, self.limit) if self.limit else x
 
     def unit(self, block: Expr, v: Expr) -> Expr:
         return tirx.min(block * self.lanes, self.hidden - self.lanes) + v
 
     def product(
-        self, block: Expr, first: Expr, weights: tuple[Any, Any], gates: int, source: Callable[[Any, Any], Any]
-    ) -> Any:
+        self, block: Expr, first: Expr, weights: tuple[Buffer, Expr], gates: int, source: Callable[[Expr, Expr], Expr]
+    ) -> Expr:
         """acc[row, gate, lane] = sum over k of source(row, k) * weights: a register tile, k rolled. ``weights`` come
         with their scales, if they are whole numbers."""
         k, lanes, (weights, scales) = self.k, self.lanes, weights
@@ -174,13 +179,13 @@ class _Layer:
                             k.store(acc, tile + v, k.load(acc, tile + v) + h[r] * weight)
         return lambda r, g, v: k.load(acc, (r * gates + g) * lanes + v)
 
-    def over(self, emit: Callable[[Any, Any], None]) -> None:
+    def over(self, emit: Callable[[Expr, Expr], None]) -> None:
         """``emit(block, first row)`` for every block and group of rows: of an open batch those of full, half and so on
         down to single height."""
         k, rows, part = self.k, self.rows, self.part
         lanes = self.lanes * (2 if self.wide == "float64" else 1)
         with k.loop(self.blocks, self.kind, "block") as block:
-            done: Any = 0
+            done: SizeLike = 0
             while done != self.batch:
                 count = (self.batch - done) // self.rows
                 with k.loop(count, name="b") as b:
@@ -232,7 +237,7 @@ def recurrent(
         given = dict(zip(names, ins[1:]))
         y, work = outs[0], outs[-1]
 
-        def slot(state: int, parity: Any, row: Expr, unit: Any) -> Any:
+        def slot(state: int, parity: Expr, row: Expr, unit: Expr) -> Expr:
             return (state * 2 + parity) * size + row * hidden + unit
 
         for s, name in zip(range(states), "hc"):
@@ -243,14 +248,14 @@ def recurrent(
             now = steps - 1 - t if reverse else t
             old, new = t % 2, (t + 1) % 2
 
-            def projection(row: Expr, gate: int, unit: Any) -> Expr:
+            def projection(row: Expr, gate: int, unit: Expr) -> Expr:
                 at = ((now * batch + row) * gates + gate) * hidden + unit
                 return cast(wide, k.load(ins[0], at))
 
-            def state(s: int, row: Expr, unit: Any) -> Any:
+            def state(s: int, row: Expr, unit: Expr) -> Expr:
                 return k.load(work, slot(s, old, row, unit))
 
-            def finish(row: Expr, unit: Any, values: Sequence[Any]) -> None:
+            def finish(row: Expr, unit: Expr, values: Sequence[Expr]) -> None:
                 """Stores the new state; past the end of a row's sequence it stays, and Y is zero."""
                 alive = k.bind(now < k.load(given["n"], row)) if "n" in given else None
                 for s, value in enumerate(values):
@@ -273,7 +278,7 @@ def recurrent(
     return written("recurrent", [projected, *operands], shapes, write)
 
 
-def _rounded(k: KernelBuilder, work: Any, at: Expr, to: int, size: int, wide: str) -> None:
+def _rounded(k: KernelBuilder, work: Buffer, at: Expr, to: int, size: int, wide: str) -> None:
     """``size`` numbers at ``at``, as unsigned bytes of their own range can tell them, at ``to``; all are NaN if one is,
     or infinite: as DynamicQuantizeLinear has it."""
     zero, most = tirx.FloatImm(wide, 0.0), tirx.FloatImm(wide, 255.0)
@@ -292,19 +297,19 @@ def _rounded(k: KernelBuilder, work: Any, at: Expr, to: int, size: int, wide: st
         k.store(work, to + i, (_held(k, byte, 0, 255) - offset) * scale)
 
 
-def _scaled(given: dict[str, Any], name: str) -> tuple[Any, Any]:
+def _scaled(given: dict[str, Buffer], name: str) -> tuple[Buffer, Expr]:
     """Weights, and their scales or None."""
     return given[name], given.get(SCALES[name])
 
 
-Projection = Callable[[Any, int, Any], Any]
-State = Callable[[int, Any, Any], Any]
-Finish = Callable[[Any, Any, Sequence[Any]], None]
+Projection = Callable[[Expr, int, Expr], Expr]
+State = Callable[[int, Expr, Expr], Expr]
+Finish = Callable[[Expr, Expr, Sequence[Expr]], None]
 
 
 def _rnn(
-    layer: _Layer, given: dict[str, Any], f: list[Function], projection: Projection, state: State, finish: Finish,
-    _work: Any, _free: int, _variant: bool,
+    layer: _Layer, given: dict[str, Buffer], f: list[Function], projection: Projection, state: State, finish: Finish,
+    _work: Buffer, _free: int, _variant: bool,
 ) -> None:  # fmt: skip
     k = layer.k
 
@@ -320,8 +325,8 @@ def _rnn(
 
 
 def _lstm(
-    layer: _Layer, given: dict[str, Any], f: list[Function], projection: Projection, state: State, finish: Finish,
-    _work: Any, _free: int, input_forget: bool,
+    layer: _Layer, given: dict[str, Buffer], f: list[Function], projection: Projection, state: State, finish: Finish,
+    _work: Buffer, _free: int, input_forget: bool,
 ) -> None:  # fmt: skip
     """Gates i, o, f, c; peepholes i, o, f."""
     k = layer.k
@@ -334,7 +339,7 @@ def _lstm(
                 unit = layer.unit(block, v)
                 c = k.bind(state(1, row, unit))
 
-                def gate(index: int, act: Function, peep: Any = None) -> Any:
+                def gate(index: int, act: Function, peep: Expr | None = None) -> Expr:
                     total = acc(r, index, v) + projection(row, index, unit)  # noqa: B023
                     if peep is not None and "p" in given:
                         place = index * layer.hidden + unit  # noqa: B023
@@ -351,8 +356,8 @@ def _lstm(
 
 
 def _gru_after(
-    layer: _Layer, given: dict[str, Any], f: list[Function], projection: Projection, state: State, finish: Finish,
-    _work: Any, _free: int, _variant: bool,
+    layer: _Layer, given: dict[str, Buffer], f: list[Function], projection: Projection, state: State, finish: Finish,
+    _work: Buffer, _free: int, _variant: bool,
 ) -> None:  # fmt: skip
     """Gates z, r, h; the reset gate scales the product: h~ = g(x + r * (h R + b))."""
     k = layer.k
@@ -376,8 +381,8 @@ def _gru_after(
 
 
 def _gru(
-    layer: _Layer, given: dict[str, Any], f: list[Function], projection: Projection, state: State, finish: Finish,
-    work: Any, free: int, _variant: bool,
+    layer: _Layer, given: dict[str, Buffer], f: list[Function], projection: Projection, state: State, finish: Finish,
+    work: Buffer, free: int, _variant: bool,
 ) -> None:  # fmt: skip
     """Gates z, r, h; the reset gate scales the state before the product: h~ = g(x + (r * h) R), so there are two."""
     k, size = layer.k, layer.batch * layer.hidden
@@ -409,5 +414,5 @@ def _gru(
     layer.over(fresh)
 
 
-def _mixed(k: KernelBuilder, z: Any, new: Any, old: Any) -> Any:
+def _mixed(k: KernelBuilder, z: Expr, new: Expr, old: Expr) -> Expr:
     return k.bind((_const(1, z) - z) * new + z * old)

@@ -7,7 +7,6 @@ computes is what the operators mean, whatever the scheduler makes of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +16,7 @@ from tvm import relax, te
 from tvm.ir import Call, GlobalVar
 
 from ..words.group import CONTROL
-from ..words.tvm_types import Expr, PrimFunc
+from ..words.tvm_types import Expr, PrimFunc, RuntimeTensor, Tensor, Type
 from .control import evaluate
 from .registry import attributes, expression
 
@@ -30,9 +29,9 @@ NEEDLESS = ["s_tir.StmtSimplify", "s_tir.CompactBufferAllocation", "tirx.CommonS
 def compile_reference(module: tvm.IRModule) -> Run:
     """A function from numpy arrays (one per parameter) to the list of numpy outputs."""
     main = module["main"]
-    functions: dict[GlobalVar, Any] = {}
+    functions: dict[GlobalVar, PrimFunc] = {}
     known: dict[int, str] = {}  # structural hash -> name: equal functions are compiled once
-    steps: list[tuple[relax.Var, Any]] = []
+    steps: list[tuple[relax.Var, Expr | tuple[str, Expr]]] = []
     for block in main.body.blocks:
         for binding in block.bindings:
             value = binding.value
@@ -49,9 +48,9 @@ def compile_reference(module: tvm.IRModule) -> Run:
     library = compile_functions(functions) if functions else None
 
     def run(*inputs: np.ndarray) -> list[np.ndarray]:
-        values: dict[Any, Any] = {p: to_tensor(a) for p, a in zip(main.params, inputs)}
+        values: dict[Expr, RuntimeTensor | list[RuntimeTensor]] = {p: to_tensor(a) for p, a in zip(main.params, inputs)}
 
-        def of(expr: Expr) -> Any:
+        def of(expr: Expr) -> RuntimeTensor | list[RuntimeTensor]:
             if expr in values:
                 return values[expr]
             if isinstance(expr, relax.Tuple):
@@ -70,7 +69,9 @@ def compile_reference(module: tvm.IRModule) -> Run:
     return run
 
 
-def _result(name: Any, call: Call, of: Callable[[Any], Any], library: Any) -> Any:
+def _result(
+    name: str, call: Call, of: Callable[[Expr], RuntimeTensor | list[RuntimeTensor]], library: Expr
+) -> RuntimeTensor | list[RuntimeTensor]:
     """What a call gives by its compiled function, or of a loop or a branch, by what runs it."""
     operands = [t for a in call.args if _is_data(a) for t in _flat(of(a))]
     if isinstance(name, str):
@@ -89,22 +90,22 @@ def _flow(call: Call) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
     return lambda inputs: evaluate(call.op.name, {**given, **runs}, inputs, lambda body, values: body(*values))
 
 
-def _is_data(operand: Any) -> bool:
+def _is_data(operand: Expr) -> bool:
     return isinstance(operand.ty, (relax.TensorType, relax.TupleType)) and not _is_attribute_tuple(operand)
 
 
-def _is_attribute_tuple(operand: Any) -> bool:
+def _is_attribute_tuple(operand: Expr) -> bool:
     """The bounds of strided_slice and the like are tuples of prim values, not data."""
     return isinstance(operand.ty, relax.TupleType) and not any(
         isinstance(f, relax.TensorType) for f in operand.ty.fields
     )
 
 
-def _flat(value: Expr) -> list[Any]:
+def _flat(value: Expr) -> list[RuntimeTensor]:
     return [t for v in value for t in _flat(v)] if isinstance(value, list) else [value]
 
 
-def compile_functions(functions: dict[GlobalVar, PrimFunc]) -> Any:
+def compile_functions(functions: dict[GlobalVar, PrimFunc]) -> Expr:
     """An executable of PrimFuncs for this machine, made as fast as it can be made."""
     with tvm.transform.PassContext(disabled_pass=NEEDLESS):
         return tvm.compile(tvm.IRModule(functions), tvm.target.Target({"kind": "llvm", "opt-level": 1}))
@@ -115,12 +116,12 @@ def call_function(call: Call) -> tuple[PrimFunc, list[te.Tensor]]:
     tensors."""
     placeholders: list[te.Tensor] = []
 
-    def placeholder(ty: Any) -> te.Tensor:
+    def placeholder(ty: Type) -> te.Tensor:
         tensor = te.placeholder(list(ty.shape), str(ty.dtype.dtype), f"p{len(placeholders)}")
         placeholders.append(tensor)
         return tensor
 
-    def operand(arg: Any) -> Any:
+    def operand(arg: Expr) -> Expr | Tensor | list[Tensor]:
         if not _is_data(arg):
             return arg
         if isinstance(arg.ty, relax.TupleType):
@@ -138,12 +139,12 @@ def call_function(call: Call) -> tuple[PrimFunc, list[te.Tensor]]:
     return te.create_prim_func([*placeholders, *identity]), identity
 
 
-def to_tensor(array: np.ndarray) -> Any:
+def to_tensor(array: np.ndarray) -> RuntimeTensor:
     """The array as TVM takes it."""
     return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(np.shape(array)))
 
 
-def to_array(tensor: Any) -> np.ndarray:
+def to_array(tensor: RuntimeTensor) -> np.ndarray:
     """A tensor of TVM as an array, of the dtypes of ml_dtypes too."""
     if str(tensor.dtype) == "bfloat16":
         raw = tensor.numpy()

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tvm
@@ -28,7 +27,7 @@ from tvm.ir import _ffi_api as _ir_ffi
 
 from ..words.dims import to_relax
 from ..words.sizes import dim_of
-from ..words.tvm_types import Expr, Tensor
+from ..words.tvm_types import Attribute, Expr, Tensor, Type
 from .loops import types_alone
 from .open_shapes import Rule, same
 from .wrapping_elements import with_wrapping
@@ -58,7 +57,7 @@ class Operator:
 
 
 _OWN: dict[str, Operator] = {}
-_OVERRIDES: dict[str, Callable[..., Any]] = {}
+_OVERRIDES: dict[str, Callable[..., Expr]] = {}
 
 
 def define(
@@ -100,17 +99,17 @@ def operators() -> Iterable[Operator]:
     return _OWN.values()
 
 
-def override(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def override(name: str) -> Callable[[Callable[..., Expr]], Callable[..., Expr]]:
     """Replaces the TE expression of a Relax operator; the function takes ``(call, *inputs)``."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         _OVERRIDES[name] = function
         return function
 
     return register
 
 
-def call(name: str, *operands: relax.Expr, **attributes: Any) -> Call:
+def call(name: str, *operands: relax.Expr, **attributes: Attribute) -> Call:
     """A call of one of our own operators, to be given to ``BlockBuilder.emit``."""
     if name not in _OWN:
         raise ValueError(f"operator {name} is not defined")
@@ -122,12 +121,12 @@ def is_own(name: str) -> bool:
     return name in _OWN
 
 
-def attributes(call_: Call) -> dict[str, Any]:
+def attributes(call_: Call) -> dict[str, Attribute]:
     """The attributes of a call as plain Python values."""
     return {str(k): _plain(v) for k, v in dict(call_.attrs).items()} if call_.attrs is not None else {}
 
 
-def expression(call_: Call, inputs: Sequence[Any]) -> list[te.Tensor]:
+def expression(call_: Call, inputs: Sequence[Expr | Tensor | list[Expr | Tensor]]) -> list[te.Tensor]:
     """The TE tensors that ``call_`` computes, given one entry of ``inputs`` for each operand.
 
     An entry is a TE tensor for a tensor operand, a list of them for a tuple, and the operand itself for shapes and
@@ -136,7 +135,7 @@ def expression(call_: Call, inputs: Sequence[Any]) -> list[te.Tensor]:
     return with_wrapping(_written(call_, inputs), inputs)
 
 
-def _written(call_: Call, inputs: Sequence[Any]) -> list[te.Tensor]:
+def _written(call_: Call, inputs: Sequence[Expr | Tensor | list[Expr | Tensor]]) -> list[te.Tensor]:
     name = call_.op.name
     if name in _OWN:
         return _as_list(_OWN[name].expression(*inputs, **attributes(call_)))
@@ -149,11 +148,11 @@ class _Recorder:
     """Stands in for a BlockBuilder (legalisation rules take any object) and applies the TE function that a rule hands
     to ``call_te``."""
 
-    _table: list[tuple[Any, Any]]
-    result: Any
+    _table: list[tuple[object, object]]
+    result: Sequence[Expr] | Tensor
 
     @staticmethod
-    def of(call_: Call, inputs: Sequence[Any]) -> _Recorder:
+    def of(call_: Call, inputs: Sequence[Expr | Tensor | list[Expr | Tensor]]) -> _Recorder:
         recorder = _Recorder()
         recorder.result = None
         recorder._table = []
@@ -164,7 +163,7 @@ class _Recorder:
                 recorder._table.extend(zip(operand.fields, tensor))
         return recorder
 
-    def _lookup(self, value: Any) -> Any:
+    def _lookup(self, value: Attribute) -> Attribute:
         if isinstance(value, relax.ShapeExpr):
             return list(value.values)
         if isinstance(value, relax.Tuple):
@@ -177,19 +176,19 @@ class _Recorder:
                     return tensor
         return value
 
-    def call_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
+    def call_te(self, func: Callable[..., Sequence[Expr] | Tensor], *args: Attribute, **kwargs: Attribute) -> Tensor:
         kwargs = {k: v for k, v in kwargs.items() if k not in ("primfunc_name_hint", "primfunc_attrs", "te_grad_name")}
         self.result = func(*map(self._lookup, args), **{k: self._lookup(v) for k, v in kwargs.items()})
         return self.result
 
-    def normalize(self, expr: Expr) -> Any:
+    def normalize(self, expr: Expr) -> Expr:
         return expr
 
-    def emit(self, expr: Expr, name_hint: str = "") -> Any:
+    def emit(self, expr: Expr, name_hint: str = "") -> Expr:
         return expr
 
 
-def _from_legalize(call_: Call, inputs: Sequence[Any]) -> Tensor:
+def _from_legalize(call_: Call, inputs: Sequence[Expr | Tensor | list[Expr | Tensor]]) -> Tensor:
     rule = call_.op.get_attr("FLegalize")
     if rule is None:
         raise ValueError(f"{call_.op.name} has no TE expression")
@@ -213,7 +212,7 @@ def _without_literals(call_: Call) -> Call:
     return Call(call_.op, args, call_.attrs, ret_ty=call_.ty)
 
 
-def _infer_type(call_: Call, _context: Any) -> Any:
+def _infer_type(call_: Call, _context: object) -> Type:
     shapes = [[getattr(d, "value", d) for d in a.ty.shape.values] for a in call_.args]
     record = _OWN[call_.op.name]
     if record.shapes is not None and not all(isinstance(d, int) for s in shapes for d in s):
@@ -230,11 +229,11 @@ def _infer_type(call_: Call, _context: Any) -> Any:
     return types[0] if len(types) == 1 else relax.TupleType(types)
 
 
-def _as_list(value: Any) -> list[te.Tensor]:
+def _as_list(value: Tensor | list[Tensor]) -> list[te.Tensor]:
     return [value] if isinstance(value, te.Tensor) else list(value)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Attribute) -> Attribute:
     if isinstance(value, (bool, int, float, str, relax.Function, relax.TupleType)) or value is None:
         return value
     if hasattr(value, "value") and not isinstance(value, (list, tuple)):

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import te, tirx
 
 from ..instructions.opaque_numbers import fence
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Attributes, Expr
 from .common import dtype_of, shape_of
 from .open_shapes import Shape, replaced
 from .registry import define
 
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
+
 UNROLLED = 8  # taps up to this many are one expression (inlined by consumers), more are a reduction
 
 
-def _upsampled(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+def _upsampled(shapes: list[Shape], a: dict[str, list[SizeLike]]) -> list[Shape]:
     return [[d * f if f != 1 else d for d, f in zip(shapes[0], a["factors"])]]
 
 
-def _resampled(shapes: list[Shape], a: dict[str, Any]) -> list[Shape]:
+def _resampled(shapes: list[Shape], a: Attributes) -> list[Shape]:
     return [replaced(shapes[0], a["axis"], shapes[1][0])]
 
 
@@ -44,14 +47,14 @@ def resample(x: te.Tensor, index: te.Tensor, weight: te.Tensor, *, axis: int) ->
     length, taps = shape_of(index)
     shape[axis] = length
 
-    def term(i: Sequence[Expr], k: Any) -> Expr:
+    def term(i: Sequence[Expr], k: int) -> Expr:
         at = list(i)
         at[axis] = index(i[axis], k)
         return weight(i[axis], k) * x(*at)
 
     if taps <= UNROLLED:
 
-        def total(*i: Any) -> Expr:
+        def total(*i: Expr) -> Expr:
             result = term(i, 0)
             for k in range(1, taps):
                 result = result + term(i, k)
@@ -80,7 +83,7 @@ def interpolate_whole(x: te.Tensor, *tables: te.Tensor, axes: Sequence[int]) -> 
     wide = dtype_of(tables[1])
     fixed = wide == "int32"
 
-    def total(*i: Any) -> Expr:
+    def total(*i: Expr) -> Expr:
         result = None
         for taps in itertools.product(range(2), repeat=len(pairs)):
             at, weight = list(i), None

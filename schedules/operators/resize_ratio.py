@@ -11,7 +11,7 @@ counts by one: their weight is shared among equal ones.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import te, tirx, topi
 from tvm.ir import Call
@@ -22,11 +22,14 @@ from ..words.tvm_types import Expr
 from .registry import override
 from .te_stages import TABLE
 
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
+
 COORDINATES = ("half_pixel", "align_corners", "asymmetric")
 REAL = "float64"
 _SHARES = {2: (0.5, 0.5), 4: (0.125, 0.5, 0.25, 0.125)}  # of weights, at a place that is an element: all read that one
 
-Taps = Callable[[Any], "list[tuple[int, Any]]"]
+Taps = Callable[[Expr], "list[tuple[int, Expr]]"]
 
 
 @override("relax.image.resize2d")
@@ -52,22 +55,22 @@ def resize2d(call: Call, x: te.Tensor, _size: Expr) -> te.Tensor:
     )  # fmt: skip
 
 
-def _along(x: te.Tensor, axis: int, length: Any, coordinate: str, taps: Taps) -> te.Tensor:
+def _along(x: te.Tensor, axis: int, length: Expr, coordinate: str, taps: Taps) -> te.Tensor:
     """``x`` with ``length`` elements along ``axis``."""
     size, dtype = to_index(dim_of(x.shape[axis])), str(x.dtype)
     place = _place(size, to_index(dim_of(length)), coordinate)
 
-    def behind(o: Any) -> Any:
+    def behind(o: Expr) -> Expr:
         return tirx.Cast(dtype, place(o) - tirx.floor(place(o)))
 
-    def exact(o: Any) -> Any:
+    def exact(o: Expr) -> Expr:
         return tirx.EQ(behind(o), tirx.const(0, dtype))
 
-    def table(of: Callable[[Any], Any], name: str) -> te.Tensor:
+    def table(of: Callable[[Expr], Expr], name: str) -> te.Tensor:
         return te.compute([length], of, name=name, attrs={TABLE: True})
 
     def index(offset: int) -> te.Tensor:
-        def at(o: Any) -> Any:
+        def at(o: Expr) -> Expr:
             found = tirx.Cast("int32", tirx.floor(place(o)))
             found = found + tirx.Select(exact(o), 0, offset) if offset else found
             return tirx.max(tirx.min(found, size - 1), 0)
@@ -75,7 +78,7 @@ def _along(x: te.Tensor, axis: int, length: Any, coordinate: str, taps: Taps) ->
         return table(at, "index")
 
     def weight(k: int) -> te.Tensor:
-        def of(o: Any) -> Any:
+        def of(o: Expr) -> Expr:
             found = taps(behind(o))
             return tirx.Select(exact(o), tirx.const(_SHARES[len(found)][k], dtype), found[k][1])
 
@@ -84,7 +87,7 @@ def _along(x: te.Tensor, axis: int, length: Any, coordinate: str, taps: Taps) ->
     offsets = [offset for offset, _ in taps(tirx.const(0, dtype))]
     tables = [(index(offset), weight(k)) for k, offset in enumerate(offsets)]
 
-    def total(*i: Any) -> Expr:
+    def total(*i: Expr) -> Expr:
         terms = [w(i[axis]) * x(*i[:axis], at(i[axis]), *i[axis + 1 :]) for at, w in tables]
         result: Expr = terms[0]
         for term in terms[1:]:
@@ -95,10 +98,10 @@ def _along(x: te.Tensor, axis: int, length: Any, coordinate: str, taps: Taps) ->
     return te.compute(shape, total, name="resize")
 
 
-def _place(size: Any, length: Any, coordinate: str) -> Callable[[Any], Expr]:
+def _place(size: SizeLike, length: SizeLike, coordinate: str) -> Callable[[Expr], Expr]:
     """Where in the input each output lies."""
 
-    def real(value: Any) -> Any:
+    def real(value: Expr) -> Expr:
         return tirx.Cast(REAL, value)
 
     if coordinate == "align_corners":
@@ -111,15 +114,15 @@ def _place(size: Any, length: Any, coordinate: str) -> Callable[[Any], Expr]:
     return lambda o: (real(o) + half) * step - half
 
 
-def _linear(t: Any) -> list[tuple[int, Any]]:
+def _linear(t: Expr) -> list[tuple[int, Expr]]:
     return [(0, 1 - t), (1, t)]
 
 
 def _cubic(a: float) -> Taps:
-    def near(t: Any) -> Any:
+    def near(t: Expr) -> Expr:
         return ((a + 2) * t - (a + 3)) * t * t + 1
 
-    def far(t: Any) -> Any:
+    def far(t: Expr) -> Expr:
         return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
 
     return lambda t: [(-1, far(t + 1)), (0, near(t)), (1, near(1 - t)), (2, far(2 - t))]

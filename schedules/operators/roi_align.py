@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import te, tirx
 
@@ -25,6 +25,9 @@ from ..words.tvm_types import Buffer, Expr
 from .common import dtype_of, larger, lowest, number, shape_of
 from .loops import cast, kind_of, written
 from .registry import define
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 LANES = 16  # channels side by side
 ACCUMULATORS = 8  # vectors of channels that one pass over the samples of a bin sums
@@ -74,8 +77,8 @@ class _Bins:
 
     coordinate: int
     count: int
-    length: Any
-    stride: Any
+    length: SizeLike
+    stride: SizeLike
     ratio: int
 
 
@@ -85,7 +88,7 @@ class _Taps:
     fixed number of samples they are kept."""
 
     def __init__(
-        self, k: KernelBuilder, bins: _Bins, rois: Any, region: Any, scale: float, half_pixel: bool, pixel: int,
+        self, k: KernelBuilder, bins: _Bins, rois: Buffer, region: Expr, scale: float, half_pixel: bool, pixel: int,
         dtype: str, halves: bool,
     ) -> None:  # fmt: skip
         def const(v: float) -> Expr:
@@ -97,7 +100,7 @@ class _Taps:
         self.start = k.bind(first)
         extent = k.bind(last - self.start if half_pixel else tirx.max(last - self.start, const(1)))
         self.step = k.bind(extent / const(bins.count))  # the length of a bin
-        self.ratio: Any = bins.ratio
+        self.ratio: Expr = bins.ratio
         if not bins.ratio:
             self.ratio = k.bind(cast("int32", tirx.ceil(tirx.max(tirx.min(self.step, const(MOST_SAMPLES)), const(0)))))
             return
@@ -107,7 +110,7 @@ class _Taps:
             for buffer, value in zip(self.kept, self._around(s // bins.ratio, s % bins.ratio)):
                 k.store(buffer, s, value)
 
-    def __call__(self, index: Expr, sample: Any) -> list[tuple[Any, Any]]:
+    def __call__(self, index: Expr, sample: Expr) -> list[tuple[Expr, Expr]]:
         """(place, weight) of the lower and of the upper element around a sample of bin ``index``."""
         if self.bins.ratio:
             values = [buffer[index * self.bins.ratio + sample] for buffer in self.kept]
@@ -115,7 +118,7 @@ class _Taps:
             values = [self.k.bind(v) for v in self._around(index, sample)]
         return [(values[0], values[2]), (values[1], values[3])]
 
-    def _around(self, index: Expr, sample: Any) -> list[Any]:
+    def _around(self, index: Expr, sample: Expr) -> list[Expr]:
         """Two places and two weights."""
 
         def const(v: float) -> Expr:
@@ -139,8 +142,8 @@ class _Taps:
 
 
 def _sum(
-    k: KernelBuilder, x: Expr, start: Expr, stride: int, taps: Sequence[_Taps], largest: bool, out: Any,
-    place: tuple[Any, int],
+    k: KernelBuilder, x: Expr, start: Expr, stride: int, taps: Sequence[_Taps], largest: bool, out: Buffer,
+    place: tuple[Expr, int],
 ) -> None:  # fmt: skip
     """Every bin of a region, a group of vectors of channels at a time; the last ones overlap those before them."""
     region, channels = place
@@ -194,7 +197,7 @@ def _sum(
                 k.store(out, ((region * channels + begin + v) * high + y) * wide + xx, value)
 
 
-def turn_channels(k: KernelBuilder, x: Expr, turned: Any, shape: tuple[int, int, int]) -> None:
+def turn_channels(k: KernelBuilder, x: Expr, turned: Buffer, shape: tuple[int, int, int]) -> None:
     """x [images, channels, pixels] -> turned [images, pixels, channels], in squares of vectors that may overlap."""
     images, channels, pixels = shape
     wide, high = min(pixels, LANES), min(channels, LANES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import te, tirx
 
@@ -16,6 +16,9 @@ from .common import dtype_of, is_nan, number, shape_of
 from .loops import Run, kind_of, runs, written
 from .open_shapes import Shape
 from .registry import define
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 FAR = 2.0**22  # a position beyond which is taken for that one, so that it can be a whole number
 LANES = 16  # positions side by side, whose places and weights all channels share
@@ -29,7 +32,7 @@ def _inside(i: Expr, length: Expr) -> Expr:
     return tirx.all(i >= 0, i < to_index(length))
 
 
-def _where_positive(extent: Expr, dtype: str, value: Callable[[Any], Any]) -> Any:
+def _where_positive(extent: Expr, dtype: str, value: Callable[[Expr], Expr]) -> Expr:
     """``value(extent)`` in ``dtype``, or 0 where the extent is not positive."""
     zero = tirx.const(0, dtype)
     if is_dim(extent) and not surely(lambda: extent > 0):
@@ -38,12 +41,12 @@ def _where_positive(extent: Expr, dtype: str, value: Callable[[Any], Any]) -> An
     return value(number(extent, dtype)) if extent > 0 else zero
 
 
-def _reflected(x: Expr, low: float, high: Expr) -> Any:
+def _reflected(x: Expr, low: float, high: Expr) -> Expr:
     """x mirrored at the borders until it lies between them."""
     return _where_positive(high - low, dtype_of(x), lambda width: _mirrored(x, low, high, width))
 
 
-def _mirrored(x: Expr, low: float, high: Expr, width: Any) -> Expr:
+def _mirrored(x: Expr, low: float, high: Expr, width: Expr) -> Expr:
     dtype = dtype_of(x)
     bottom, top = number(low, dtype), number(high, dtype)
     distance = tirx.Select(x < bottom, bottom - x, x - top)
@@ -57,7 +60,7 @@ def _mirrored(x: Expr, low: float, high: Expr, width: Any) -> Expr:
     return tirx.Select(x < bottom, below, tirx.Select(x > top, above, x))
 
 
-def _within_a_period(x: Expr, low: float, period: Any) -> Any:
+def _within_a_period(x: Expr, low: float, period: Expr) -> Expr:
     """x in [low, low + period), where what repeats in periods is the same; zero where they have no length."""
     start = tirx.const(low, dtype_of(x))
     return _where_positive(period, dtype_of(x), lambda length: x - tirx.floor((x - start) / length) * length)
@@ -80,7 +83,7 @@ def _apart(offset: int, t: Expr) -> Expr:
     return tirx.Select(t > tirx.const(0, dtype_of(t)), tirx.IntImm("int32", offset), zero) if offset else zero
 
 
-def _cubic_weights(t: Expr) -> list[Any]:
+def _cubic_weights(t: Expr) -> list[Expr]:
     """Keys' kernel with a = -0.75 at distances t + 1, t, 1 - t, 2 - t."""
     dtype = dtype_of(t)
     a = -0.75
@@ -88,16 +91,16 @@ def _cubic_weights(t: Expr) -> list[Any]:
     def c(v: float) -> Expr:
         return tirx.const(v, dtype)
 
-    def near(d: Any) -> Any:
+    def near(d: Expr) -> Expr:
         return (c(a + 2) * d - c(a + 3)) * d * d + c(1)
 
-    def far(d: Any) -> Any:
+    def far(d: Expr) -> Expr:
         return ((c(a) * d - c(5 * a)) * d + c(8 * a)) * d - c(4 * a)
 
     return [far(t + c(1)), near(t), near(c(1) - t), far(c(2) - t)]
 
 
-def _sampled(shapes: list[Shape], _: dict[str, Any]) -> list[Shape]:
+def _sampled(shapes: list[Shape], _: dict[str, Expr]) -> list[Shape]:
     return [[*shapes[0][:2], *shapes[1][1:-1]]]
 
 
@@ -113,7 +116,7 @@ def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align
     rank = len(size)
     dtype = dtype_of(grid)
 
-    def position(b: Expr, *rest: Any) -> Expr:
+    def position(b: Expr, *rest: Expr) -> Expr:
         *at, d = rest
         value = None
         for axis in range(rank):  # the axis is the innermost index, unrolled as a choice
@@ -135,7 +138,7 @@ def grid_sample(x: te.Tensor, grid: te.Tensor, *, mode: str, padding: str, align
         value = x(b, ch, *resolved)
         return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, dtype_of(x))) if inside else value
 
-    def sample(b: Expr, ch: Expr, *at: Any) -> Expr:
+    def sample(b: Expr, ch: Expr, *at: Expr) -> Expr:
         point = [where(b, *at, d) for d in range(rank)]
         if mode == "nearest":
             return read(b, ch, [p.astype("int32") for p in point])
@@ -242,7 +245,9 @@ def deformed(
     return written("deformed", [x, offset, *mask], [((n, channels * taps, positions), dtype)], write)[0]
 
 
-def _around(y: Expr, x: Expr, rows: Any, columns: Any, dtype: str, bind: Any) -> Iterator[tuple[Any, Any, Any]]:
+def _around(
+    y: Expr, x: Expr, rows: int, columns: SizeLike, dtype: str, bind: Expr
+) -> Iterator[tuple[Expr, Expr, Expr]]:
     """Weight, whether it lies inside, and place of the four elements around (y, x) of one image."""
     limit = [
         bind(tirx.max(tirx.min(p, number(m + 1, dtype)), tirx.const(-2, dtype)))

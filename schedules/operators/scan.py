@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import te, tirx
 
 from ..emit.builder import KernelBuilder
@@ -77,7 +75,7 @@ def topk(x: te.Tensor, *, k: int | None = None, axis: int, largest: bool) -> lis
     k = length if k is None else k
     out = [k if a == axis else d for a, d in enumerate(shape)]
     rank = rank_of(dtype_of(x), largest)
-    wide: Any = key_of(dtype_of(x), largest) if rank is None else None
+    wide: Expr = key_of(dtype_of(x), largest) if rank is None else None
     before = order(is_float(dtype_of(x)), largest)
 
     def write(b: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:

@@ -7,7 +7,6 @@ can in their own order, so that the last one wins and sums do not depend on the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tvm import te, tirx
 
@@ -39,7 +38,7 @@ def _resolve(index: Expr, length: Expr) -> Expr:
     return tirx.Select(signed < 0, signed + wide(length), signed)
 
 
-def _copy(k: KernelBuilder, source: Buffer, target: Buffer, elements: Any) -> None:
+def _copy(k: KernelBuilder, source: Buffer, target: Buffer, elements: Expr) -> None:
     whole, rest = divmod(elements, LANES)
     if whole != 0:
         with k.loop(whole, kind_of(elements), "c") as block:
@@ -50,12 +49,12 @@ def _copy(k: KernelBuilder, source: Buffer, target: Buffer, elements: Any) -> No
             k.store(target, whole * LANES + i, k.load(source, whole * LANES + i))
 
 
-def _offset(index: Expr, extent: Sequence[Any], shape: Sequence[Any]) -> Any:
+def _offset(index: Expr, extent: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
     """Where element ``index`` of a corner of size ``extent`` lies in a tensor of size ``shape``."""
     if list(extent[1:]) == list(shape[1:]):
         return index
-    offset: Any = 0
-    stride: Any = 1
+    offset: Expr = 0
+    stride: Expr = 1
     for n, full in reversed(list(zip(extent, shape))):
         offset = offset + index % n * stride
         index = index // n
@@ -89,12 +88,20 @@ def scatter_elements(
     return written("scatter_elements", [x, indices, updates], [(shape, dtype_of(x))], write)[0]
 
 
-def _inside(k: KernelBuilder, index: Expr, length: Expr, needed: bool) -> Any:
+def _inside(k: KernelBuilder, index: Expr, length: Expr, needed: bool) -> Expr:
     return k.when(index < to_index(length) if needed else tirx.IntImm("bool", 1))
 
 
 def _put(
-    k: KernelBuilder, out: Any, indices: Any, at: Any, length: Expr, reduction: str, new: Any, base: Expr, stride: int
+    k: KernelBuilder,
+    out: Buffer,
+    indices: Buffer,
+    at: Expr,
+    length: Expr,
+    reduction: str,
+    new: Expr,
+    base: Expr,
+    stride: int,
 ) -> None:
     """One update at position indices[at] of an axis of ``length``; none where that lies outside."""
     found = k.bind(_resolve(k.load(indices, at), length))
@@ -112,7 +119,7 @@ def scatter_nd(x: te.Tensor, indices: te.Tensor, updates: te.Tensor, *, reductio
     whole, rest = divmod(size, LANES)
 
     def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
-        def one(u: Expr, update: Callable[[Any], None]) -> None:
+        def one(u: Expr, update: Callable[[Expr], None]) -> None:
             """``update(start of the slice)``, if update ``u`` lies inside."""
             inside: Expr = tirx.IntImm("bool", 1)
             start: Expr = tirx.IntImm("int32", 0)

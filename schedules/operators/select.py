@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from tvm import te, tirx
 from tvm.ir.prim import expr as prim
@@ -86,10 +85,10 @@ def non_max_suppression(
     def write(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer]) -> None:
         selected, total, heaps, kept, counts = outs
         given = dict(zip(names, ins[2:]))
-        available: Any = index(count)
+        available: Expr = index(count)
         if "n" in given:
             available = tirx.min(cast("int32", given["n"][0]), count)
-        enough: Any = index(most)
+        enough: Expr = index(most)
         if "m" in given:
             enough = k.bind(cast("int32", tirx.min(given["m"][0], wide(most))))
         too_near = given["o"][0] if "o" in given else tirx.const(overlap, dtype)

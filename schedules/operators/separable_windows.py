@@ -11,7 +11,7 @@ image, which store no row, add each window's columns first too (:func:`folded`),
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tvm import sym, te, tirx
 from tvm.ir import Call
@@ -28,14 +28,14 @@ class _Windows(NamedTuple):
     """``read(n, c, y, k, p)``: what tap ``k`` of the first axis reads at column ``p`` of the rows; of the second axis,
     ``taps`` are ``step`` apart, and windows ``stride``."""
 
-    reduce: Any
-    read: Callable[..., Any]
+    reduce: Expr
+    read: Callable[..., Expr]
     lines: int
     taps: int
     stride: int
     step: int
 
-    def over(self, value: Expr, axis: Any) -> Expr:
+    def over(self, value: Expr, axis: Expr) -> Expr:
         return tirx.Reduce(self.reduce.combiner, [value], [axis], self.reduce.condition, 0, [])
 
 
@@ -70,7 +70,7 @@ def folded(tensor: te.Tensor) -> te.Tensor:
     if not isinstance(combiner.result[0], prim.Add):
         return tensor
 
-    def column(n: Expr, c: Expr, y: Expr, x: Expr) -> Any:
+    def column(n: Expr, c: Expr, y: Expr, x: Expr) -> Expr:
         value, place = combiner.identity_element[0], x * found.stride + along.var * found.step
         for k in range(found.lines):
             value = value + found.read(n, c, y, k, place)
@@ -109,7 +109,7 @@ def _windows(tensor: te.Tensor) -> _Windows | None:
     return _Windows(reduce, read, lines, taps, stride, step)
 
 
-def _replaced(index: Expr, values: dict[Any, Any]) -> Expr:
+def _replaced(index: Expr, values: dict[Expr, Expr]) -> Expr:
     """A linear index with other variables."""
     linear = sym.detect_linear_equation(index, list(values))
     result = linear[len(values)]
@@ -122,5 +122,5 @@ def _is_load(expr: Expr) -> bool:
     return isinstance(expr, Call) and getattr(expr.op, "name", "") == "te.tensor_load"
 
 
-def _uses(index: Expr, *variables: Any) -> bool:
+def _uses(index: Expr, *variables: Expr) -> bool:
     return any(v.same_as(u) for v in variables for u in tirx.analysis.undefined_vars(index))

@@ -13,7 +13,7 @@ beside a step have a variance below r^2. For that a pass over x costs no more th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import te, tirx
 
@@ -22,6 +22,9 @@ from ..words.sizes import dim_of, product, surely
 from ..words.tvm_types import Expr
 from .common import share_of
 from .te_stages import STORED
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 
 class Moments:
@@ -42,20 +45,20 @@ class Moments:
     def number(self, value: float) -> Expr:
         return tirx.const(value, self.dtype)
 
-    def wide(self, i: Sequence[Any]) -> Expr:
+    def wide(self, i: Sequence[Expr]) -> Expr:
         return self.x(*i).astype(self.dtype)
 
-    def _first_of(self, i: Sequence[Expr], count: Any) -> Expr:
+    def _first_of(self, i: Sequence[Expr], count: SizeLike) -> Expr:
         if surely(lambda: count > 0):
             return self.wide(i)
         zero = self.number(0.0)
         return zero if count == 0 else tirx.if_then_else(to_index(count) > 0, self.wide(i), zero)
 
-    def at(self, i: Sequence[Any]) -> list[Expr]:
+    def at(self, i: Sequence[Expr]) -> list[Expr]:
         """The place of the sums that the element at ``i`` is part of."""
         return [0 if a in self.axes else p for a, p in enumerate(i)]
 
-    def near(self, i: Sequence[Any]) -> Expr:
+    def near(self, i: Sequence[Expr]) -> Expr:
         """x less its mean as it is rounded."""
         return self.wide(i) - self.mean(*self.at(i))
 
@@ -68,13 +71,13 @@ class Moments:
         rest = self.rest(i)
         return tirx.max(self.number(0.0), self._square(*self.at(i)) * self._share - rest * rest)  # a NaN stays one
 
-    def stored(self, name: str, value: Callable[[Any], Any]) -> te.Tensor:
+    def stored(self, name: str, value: Callable[[tuple[Expr, ...]], Expr]) -> te.Tensor:
         return te.compute(self.shape, lambda *i: value(i), name=name, attrs={STORED: True})
 
-    def _sum(self, name: str, value: Callable[[Any], Any]) -> te.Tensor:
+    def _sum(self, name: str, value: Callable[[list[Expr]], Expr]) -> te.Tensor:
         along = {a: te.reduce_axis((0, self.x.shape[a]), name=f"{name}{a}") for a in self.axes}
 
-        def total(*i: Any) -> Expr:
+        def total(*i: Expr) -> Expr:
             return te.sum(value([along.get(a, p) for a, p in enumerate(i)]), axis=list(along.values()))
 
         return te.compute(self.shape, total, name=name)
@@ -85,14 +88,14 @@ def standardised(
     axes: Sequence[int],
     epsilon: float,
     name: str,
-    after: Callable[[Any, tuple[Any, ...]], Any] = lambda value, _: value,
+    after: Callable[[Expr, tuple[Expr, ...]], Expr] = lambda value, _: value,
 ) -> te.Tensor:
     """``after((x - mean) / sqrt(variance + epsilon), indices)``, both over ``axes``, in the dtype of ``x``."""
     m = Moments(x, axes)
     inverse = m.stored("inverse", lambda i: m.number(1.0) / tirx.sqrt(m.variance(i) + m.number(epsilon)))
     shift = m.stored("shift", lambda i: m.rest(i) * inverse(*i))
 
-    def normalised(*i: Any) -> Expr:
+    def normalised(*i: Expr) -> Expr:
         at = m.at(i)
         return after(m.near(i) * inverse(*at) - shift(*at), i).astype(str(x.dtype))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from tvm import te, tirx
 
 from ..emit.inline import key
 from ..words.group import Group, Node, Value
+from ..words.tvm_types import Expr, Operation, Tensor
 from .registry import expression
 
 
@@ -34,7 +34,7 @@ class GroupGraph:
     def _placeholder(self, value: Value) -> None:
         self.tensors[value] = te.placeholder(value.shape, value.dtype, value.name)
 
-    def _operand(self, operand: Any) -> Any:
+    def _operand(self, operand: Expr | Value | tuple[Expr | Value, ...]) -> Expr | Tensor | list[Expr | Tensor]:
         if isinstance(operand, Value):
             return self.tensors[operand]
         if isinstance(operand, tuple):
@@ -44,7 +44,7 @@ class GroupGraph:
     def stages(self, outputs: Iterable[Value]) -> list[te.Tensor]:
         """Every TE tensor that ``outputs`` are computed from, in program order, placeholders first met left out."""
         order: list[te.Tensor] = []
-        seen: set[Any] = set()
+        seen: set[tuple[Operation, int]] = set()
         stack: list[tuple[te.Tensor, bool]] = [(self.tensors[v], False) for v in reversed(list(outputs))]
         while stack:
             tensor, done = stack.pop()

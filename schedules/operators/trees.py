@@ -118,13 +118,13 @@ class _Way:
     """The way down from roots to leaves; ``splits`` are those of float64."""
 
     k: KernelBuilder
-    values: Any
-    table: Any
-    splits: Any
+    values: Buffer
+    table: Buffer
+    splits: Buffer
     mode: int
     nan: int
 
-    def down(self, roots: Sequence[Any], rows: Sequence[Any]) -> Any:
+    def down(self, roots: Sequence[Expr], rows: Sequence[Expr]) -> Buffer:
         """int32 [lanes]: the leaf's node that each lane comes to, from its root, by the features that begin at its row
         of ``values``. Lanes that are there wait for the others."""
         k, table = self.k, self.table
@@ -132,7 +132,7 @@ class _Way:
         for lane, root in enumerate(roots):
             k.store(at, lane, root)
         with until(k) as done:
-            inner: Any = 0
+            inner: Expr = 0
             for lane, row in enumerate(rows):
                 node = k.bind(at[lane])
                 link = k.bind(table[node * WORDS + 2])
@@ -142,7 +142,7 @@ class _Way:
             k.store(done, 0, (inner & 1) ^ 1)
         return at
 
-    def _misses(self, node: Any, value: Expr, link: Any) -> Any:
+    def _misses(self, node: Expr, value: Expr, link: Expr) -> Expr:
         """1 in the lowest bit where a node's comparison does not hold, else 0: arithmetic, since LLVM makes a branch of
         a choice, and half of them would be foretold wrongly."""
         split = tirx.reinterpret("float32", self.table[node * WORDS]) if self.splits is None else self.splits[node]
@@ -165,19 +165,19 @@ class _Weighed:
     """Results of rows, to which trees add theirs one by one; ``alone`` has the only result of each tree, if so."""
 
     k: KernelBuilder
-    leaves: Any
-    alone: Any
+    leaves: Buffer
+    alone: Buffer
     function: str
     results: int
     dtype: str
 
-    def begin(self, rows: int) -> Any:
+    def begin(self, rows: int) -> Buffer:
         sums = self.k.local("sums", self.dtype, rows * self.results, "global")
         with self.k.loop(rows * self.results, name="z") as z:
             self.k.store(sums, z, tirx.const(REST[self.function], self.dtype))
         return sums
 
-    def add(self, sums: Any, row: Expr, tree: Any, leaf: Any) -> None:
+    def add(self, sums: Buffer, row: Expr, tree: Expr, leaf: Expr) -> None:
         leaf = self.k.bind(leaf)
         if self.alone is not None:
             place = self.k.bind(row * self.results + self.alone[tree])
@@ -187,7 +187,7 @@ class _Weighed:
             place = row * self.results + r
             self.k.store(sums, place, self._join(sums[place], self.leaves[leaf * self.results + r]))
 
-    def end(self, sums: Any, rows: int, out: Any, first: Expr) -> None:
+    def end(self, sums: Buffer, rows: int, out: Buffer, first: Expr) -> None:
         with self.k.loop(rows * self.results, name="z") as z:
             self.k.store(out, first * self.results + z, sums[z])
 

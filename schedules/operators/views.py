@@ -9,20 +9,23 @@ counted and split again; from part to part nothing moves, so that dims which sta
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import te, tirx
 
-from ..words.dims import is_open, to_index
+from ..words.dims import Size, is_open, to_index
 from ..words.sizes import dim_of
 from ..words.tvm_types import Expr
 from .common import shape_of
 from .registry import override
 
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
-def reshaped_indices(indices: Sequence[Expr], old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+
+def reshaped_indices(indices: Sequence[Expr], old: Sequence[Size], new: Sequence[Size]) -> list[Expr]:
     """The indices in shape ``new`` of the element at ``indices`` of shape ``old``."""
-    found: list[Any] = []
+    found: list[Expr] = []
     for (first, last), (begin, end) in parts(old, new):
         extents = new[begin:end]
         if list(extents) == list(old[first:last]):
@@ -31,7 +34,7 @@ def reshaped_indices(indices: Sequence[Expr], old: Sequence[Any], new: Sequence[
         flat: Expr = tirx.IntImm("int32", 0)
         for index, extent in zip(indices[first:last], old[first:last]):
             flat = flat * extent + index
-        split: list[Any] = []
+        split: list[Expr] = []
         for extent in reversed(extents[1:]):
             split.append(tirx.floormod(flat, extent))
             flat = tirx.floordiv(flat, extent)
@@ -39,7 +42,7 @@ def reshaped_indices(indices: Sequence[Expr], old: Sequence[Any], new: Sequence[
     return found
 
 
-def parts(old: Sequence[Any], new: Sequence[Any]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def parts(old: Sequence[Expr], new: Sequence[Expr]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """The finest cuts of both shapes, as (first, last) of either, between which as many elements lie."""
     counts = [_counts(old), _counts(new)]
     i = j = 0
@@ -54,9 +57,9 @@ def parts(old: Sequence[Any], new: Sequence[Any]) -> Iterator[tuple[tuple[int, i
         i, j = a, b
 
 
-def _counts(shape: Sequence[Any]) -> list[Any]:
+def _counts(shape: Sequence[SizeLike]) -> list[Expr]:
     """Elements of the first 0, 1, 2 ... dims."""
-    found: list[Any] = [1]
+    found: list[Expr] = [1]
     for dim in shape:
         found.append(found[-1] * dim)
     return found
@@ -84,7 +87,7 @@ def broadcast_to(call: Expr, x: te.Tensor, _shape: Expr) -> te.Tensor:
     if fits and all(isinstance(d, int) for d in (*old, *new)):
         return topi.broadcast_to(x, new)
 
-    def read(*i: Any) -> Any:
+    def read(*i: Expr) -> Expr:
         places = zip(i[len(new) - len(old) :], old, new[len(new) - len(old) :])
         return x(*[p if d == n else 0 if d == 1 else tirx.min(p, to_index(d) - 1) for p, d, n in places])
 
@@ -103,7 +106,7 @@ def tile(call: Expr, x: te.Tensor) -> te.Tensor:
     rank = max(len(shape), len(repeats))
     repeats, old = [1] * (rank - len(repeats)) + repeats, [1] * (rank - len(shape)) + shape
 
-    def read(*i: Any) -> Any:
+    def read(*i: Expr) -> Expr:
         places = zip(i, repeats, old)
         at = [p if r == 1 else tirx.floormod(p, to_index(d)) for p, r, d in places]
         return x(*at[rank - len(shape) :])

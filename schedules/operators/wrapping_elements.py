@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import tvm
 from tvm import te, tirx
@@ -20,7 +19,7 @@ from tvm.ir.prim import expr as prim
 from tvm.te import _ffi_api
 
 from ..math.wrapping import combined, converted, is_hidden, is_whole, number, truncated
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Expr, Operation, Tensor
 
 _BINARY = (
     prim.Add, prim.Sub, prim.Mul, prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod, prim.LShift, prim.RShift,
@@ -31,7 +30,9 @@ WITHIN = "halotile.within"  # of a stage: its integers never leave their type
 _ROUNDINGS = ("nearbyint", "round", "floor", "ceil", "trunc")
 
 
-def with_wrapping(outputs: Sequence[te.Tensor], inputs: Iterable[Any]) -> list[te.Tensor]:
+def with_wrapping(
+    outputs: Sequence[te.Tensor], inputs: Iterable[Expr | Tensor | list[Expr | Tensor]]
+) -> list[te.Tensor]:
     """``outputs``, which stages compute from ``inputs`` (tensors, and lists of them), with integers that wrap."""
     tensors = [t for i in inputs for t in (i if isinstance(i, (list, tuple)) else [i]) if isinstance(t, te.Tensor)]
     if not any(is_whole(str(t.dtype)) for t in (*outputs, *tensors)):
@@ -44,9 +45,9 @@ class _Elements:
     """Writes stages again, each once; those in which nothing changes stay themselves."""
 
     def __init__(self, inputs: Iterable[te.Tensor]) -> None:
-        self._made: dict[Any, Any] = {t.op: t.op for t in inputs}
+        self._made: dict[Operation, Operation] = {t.op: t.op for t in inputs}
         self._given = frozenset(self._made)
-        self._named: set[Any] = set()  # variables that stand for elements
+        self._named: set[Expr] = set()  # variables that stand for elements
 
     def tensor(self, tensor: te.Tensor) -> te.Tensor:
         stack = [tensor.op]
@@ -61,20 +62,20 @@ class _Elements:
         made = self._made[tensor.op]
         return tensor if made.same_as(tensor.op) else made.output(int(tensor.value_index))
 
-    def _written(self, op: Any) -> Any:
+    def _written(self, op: Operation) -> Operation:
         first = op.body[0]
         if not isinstance(first, tirx.Reduce):
             body = [self._element(b, WITHIN in op.attrs)[0] for b in op.body]
         else:
             combiner, condition = self._combiner(first.combiner), self._element(first.condition)[0]
-            source: Any = [self._element(s)[0] for s in first.source]
+            source: Sequence[Expr] | list[Expr] = [self._element(s)[0] for s in first.source]
             if combiner.same_as(first.combiner) and _same([condition, *source], [first.condition, *first.source]):
                 return op
             source = tvm.runtime.convert(source)  # one list, by which TVM knows the results of one reduction
             body = [tirx.Reduce(combiner, source, first.axis, condition, b.value_index, first.init) for b in op.body]
         return op if _same(body, op.body) else _ffi_api.ComputeOp(op.name, op.tag, op.attrs, op.axis, body)
 
-    def _combiner(self, combiner: Any) -> Any:
+    def _combiner(self, combiner: Expr) -> Expr:
         own = {*combiner.lhs, *combiner.rhs}
         self._named |= own
         result = [self._element(r)[0] for r in combiner.result]
@@ -83,7 +84,7 @@ class _Elements:
             return combiner
         return tirx.CommReducer(combiner.lhs, combiner.rhs, result, combiner.identity_element)
 
-    def _element(self, expr: Expr, index: bool = False) -> tuple[Any, bool]:
+    def _element(self, expr: Expr, index: bool = False) -> tuple[Expr, bool]:
         """``expr`` as it is to be, and whether it is an element; in an ``index`` only the tensors change."""
         kind, index = type(expr), index or is_hidden(expr)  # what is hidden wraps already
         if kind is tirx.Var:
@@ -112,11 +113,11 @@ class _Elements:
     def _made_of(
         self,
         expr: Expr,
-        parts: Sequence[Any],
+        parts: Sequence[Expr],
         index: bool,
-        make: Callable[..., Any],
-        wrapped: Callable[..., Any] | None = None,
-    ) -> tuple[Any, bool]:
+        make: Callable[..., Expr],
+        wrapped: Callable[..., Expr] | None = None,
+    ) -> tuple[Expr, bool]:
         """``expr`` made of new parts, as it was, or ``wrapped`` where it is arithmetic of elements."""
         found = [self._element(p, index) for p in parts]
         new, element = [e for e, _ in found], any(is_element for _, is_element in found)
@@ -124,14 +125,14 @@ class _Elements:
             return wrapped(*new), True
         return _again(expr, parts, new, make), element
 
-    def _call(self, expr: Expr, index: bool) -> tuple[Any, bool]:
+    def _call(self, expr: Expr, index: bool) -> tuple[Expr, bool]:
         if not (isinstance(expr.op, Op) and expr.op.name == "te.tensor_load"):
             return self._made_of(expr, expr.args, index, lambda *a: Call(expr.op, list(a), expr.attrs, ret_ty=expr.ty))
         tensor, *places = expr.args
         new = [self.tensor(tensor), *(self._element(p, True)[0] for p in places)]
         return _again(expr, expr.args, new, lambda *a: Call(expr.op, list(a), expr.attrs, ret_ty=expr.ty)), True
 
-    def _cast(self, expr: Expr) -> Callable[[Any], Any]:
+    def _cast(self, expr: Expr) -> Callable[[Expr], Expr]:
         """How an element becomes another type, an integer above all."""
         dtype, source = str(expr.ty.dtype), str(expr.value.ty.dtype)
         if not is_whole(dtype):
@@ -177,9 +178,9 @@ def _is_arithmetic(expr: Expr, first: Expr) -> bool:
     return is_whole(str(first.ty.dtype))
 
 
-def _again(expr: Expr, old: Sequence[Any], new: Sequence[Expr], make: Callable[..., Any]) -> Expr:
+def _again(expr: Expr, old: Sequence[Expr | Tensor], new: Sequence[Expr], make: Callable[..., Expr]) -> Expr:
     return expr if _same(new, old) else make(*new)
 
 
-def _same(new: Sequence[Expr], old: Sequence[Any]) -> bool:
+def _same(new: Sequence[Expr], old: Sequence[Expr | Tensor]) -> bool:
     return all(a.same_as(b) for a, b in zip(new, old))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -25,12 +25,15 @@ from ..tiled.operands import Operand, part_operands
 from ..tiled.program import Call
 from ..tiled.window_ops import build_margins
 from ..words.alignment import aligned
-from ..words.group import Request, Scratchpad, Value, dtype_bytes
+from ..words.group import Packed, Request, Scratch, Scratchpad, Value, dtype_bytes
 from ..words.layout import Layout
 from ..words.stripe_plan import Part, StripePlan
 from ..words.tile_plan import Task, TilePlan, Window
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr, PrimFunc
 from .double_buffer import double_buffered
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 RUNTIME = "halotile_scratchpad_"
 MOST_TRANSFERS = 256  # of one event: a quarter of what the reference has room for, as four events may be under way
@@ -130,7 +133,7 @@ class _Striped(Builder):
         self.memory = list(self.stripes.streams)
         operands: list[Operand] = [*self.memory, *(o for o in inner if o not in self.memory), Scratchpad(total)]
 
-        def driver(names: tuple[str, ...]) -> Any:
+        def driver(names: tuple[str, ...]) -> PrimFunc:
             return _Driver(self, names, operands, offsets, calls, before, total).build()
 
         count = len(self.stripes.stripes)
@@ -167,8 +170,8 @@ class _Driver:
         self,
         striped: _Striped,
         names: tuple[str, ...],
-        operands: list[Any],
-        offsets: Mapping[Any, int],
+        operands: list[Operand],
+        offsets: Mapping[Operand, SizeLike],
         calls: list[list[Call]],
         before: list[int],
         total: int,
@@ -176,10 +179,10 @@ class _Driver:
         self.striped, self.names, self.operands = striped, names, operands
         self.offsets, self.calls, self.before, self.total = offsets, calls, before, total
         self.k = KernelBuilder("driver")
-        self.pointers: dict[Any, Any] = {}
-        self.requests: Any = None
+        self.pointers: dict[Value | Packed | Scratch, Expr] = {}
+        self.requests: Buffer | None = None
 
-    def build(self) -> Any:
+    def build(self) -> PrimFunc:
         plan = self.striped.stripes
         for i, operand in enumerate(self.operands):
             self.pointers[operand] = self.k.pointer(f"p{i}", "uint8", 1 << 40)
@@ -238,10 +241,10 @@ class _Driver:
                 arguments.append(self._at(self.pointers[operand], 0))
         self._extern(self.names[call.part], *arguments, *(tirx.IntImm("int32", n) for n in call.numbers))
 
-    def _extern(self, name: str, *arguments: Any) -> None:
+    def _extern(self, name: str, *arguments: Expr) -> None:
         self.k.add(tirx.Evaluate(tirx.call_extern("int32", name, *arguments)))
 
     @staticmethod
-    def _at(buffer: Any, offset: int) -> Expr:
+    def _at(buffer: Buffer, offset: int) -> Expr:
         return tirx.address_of(buffer[tirx.IntImm("int64", offset)])
 

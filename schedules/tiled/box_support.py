@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tvm import tirx
 from tvm.ir.prim import expr as prim
@@ -11,7 +10,7 @@ from tvm.ir.prim import expr as prim
 from ..conv import builds_conv, input_needs
 from ..conv.family import TRANSPOSED
 from ..dispatch import works_on_plain
-from ..emit.inline import Inliner, key
+from ..emit.inline import Inliner, Source, key
 from ..general.generator import SPREAD_PLAIN, opens, opens_rows
 from ..general.phases import Phase, plan_phases
 from ..operators.kind import Facts
@@ -20,7 +19,7 @@ from ..operators.te_graph import GroupGraph
 from ..operators.te_stages import is_reduce
 from ..words.group import Group, Request, Value
 from ..words.layout import Layout
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Expr, Operation, Tensor
 
 
 def box_refusal(group: Group, layouts: Mapping[Value, Layout], filled: bool = False) -> str | None:
@@ -88,14 +87,14 @@ def _staged_refusal(group: Group, blocked: bool) -> str | None:
     return None
 
 
-def _local(graph: GroupGraph, phase: Phase, stored: set[Any]) -> bool:
+def _local(graph: GroupGraph, phase: Phase, stored: set[tuple[Operation, int]]) -> bool:
     """True if ``phase`` reads stored stages at its own row and column only."""
     own = {t.op for t in phase.tensors}
     axes = [tirx.Var(f"a{i}", "int32") for i in range(4)]
     fine = True
 
-    def watch(tensor: Any, kept: bool) -> Any:
-        def read(indices: tuple[Expr, ...]) -> Any:
+    def watch(tensor: Tensor, kept: bool) -> Source:
+        def read(indices: tuple[Expr, ...]) -> Expr:
             nonlocal fine
             if kept:
                 fine = fine and len(indices) == 4 and all(_is(i, a) for i, a in zip(indices[2:], axes[2:]))
@@ -115,7 +114,7 @@ def _local(graph: GroupGraph, phase: Phase, stored: set[Any]) -> bool:
     return fine
 
 
-def _is(index: Expr, axis: Any) -> bool:
+def _is(index: Expr, axis: Expr) -> bool:
     while isinstance(index, prim.Cast):
         index = index.value
     return hasattr(index, "same_as") and bool(index.same_as(axis))

@@ -16,12 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..operators.regions import Refusal, group_needs
 from ..words.group import Group, Value, dtype_bytes
 from ..words.tile_plan import Compute, Copy, Fill, Shift, Span, Step, TilePlan
 from .box_support import box_alignment
+
+if TYPE_CHECKING:
+    import numpy as np
 
 UNITS = (12, 4)  # columns that a core's share is a multiple of: tiles of transforms
 WIDE = 64  # columns of a core, where they share columns
@@ -31,7 +34,7 @@ Box = tuple[Span, Span]  # rows, columns
 Part = tuple[int, Step]  # core
 
 
-def by_rows(width: int, sharing: Any) -> Any:
+def by_rows(width: int, sharing: int | np.ndarray) -> bool | np.ndarray:
     """True if ``sharing`` cores (a number, or an array of them) share the rows of a tile group's steps, whose last
     output is ``width`` columns wide; False if they share columns."""
     return width < WIDE * sharing

@@ -5,34 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
 from tvm import tirx
 
 from ..emit.builder import KernelBuilder
-from ..words.group import Kernel, Packed, Scratch
-from ..words.tvm_types import Expr
+from ..words.group import Kernel, Packed, Scratch, Value
+from ..words.tvm_types import Buffer, Expr, PrimFunc
 from .program import Loop, LoopedCall, Program
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 
 def build_driver(
     parts: Sequence[Kernel],
     names: Sequence[str],
-    operands: Sequence[Any],
-    offsets: Mapping[Any, int],
+    operands: Sequence[Expr],
+    offsets: Mapping[Expr, SizeLike],
     program: Program,
     before: Sequence[int],
     workers: int,
     worker_bytes: int,
     tasks: int,
     sharing: int = 1,
-) -> Any:
+) -> PrimFunc:
     """The PrimFunc that runs ``program``. Its parameters are ``operands``, the last two being the table and the scratch
     of all workers, at ``worker_bytes`` each; where cores are ``sharing`` steps, these are the bytes of a core's own
     part, behind the windows that all share. The parts ``before`` are called once, first."""
     k = KernelBuilder("driver")
-    pointers: dict[Any, Any] = {}
+    pointers: dict[Packed | Value, Buffer] = {}
     for i, operand in enumerate(operands):
         if isinstance(operand, Packed) and operand is operands[-2]:
             table = k.pointer("table", "int32", operand.data.size)
@@ -56,10 +59,10 @@ class _Driver:
     k: KernelBuilder
     parts: Sequence[Kernel]
     names: Sequence[str]
-    pointers: Mapping[Any, Any]
-    offsets: Mapping[Any, int]
-    table: Any
-    scratch: Any
+    pointers: Mapping[Expr, Buffer]
+    offsets: Mapping[Expr, SizeLike]
+    table: Buffer
+    scratch: Buffer
     program: Program
     worker_bytes: int
     sharing: int
@@ -74,7 +77,7 @@ class _Driver:
             with self.k.when(tvm.tirx.EQ(kind, tirx.IntImm("int32", i))):
                 self._form(loops, row, worker)
 
-    def call(self, part: int, numbers: Sequence[Any], worker: Expr) -> None:
+    def call(self, part: int, numbers: Sequence[Expr], worker: Expr) -> None:
         arguments = []
         for operand in self.parts[part].operands:
             if operand in self.pointers:
@@ -95,18 +98,18 @@ class _Driver:
                 for _, of_phase in groupby(loop.calls, lambda c: (c.turn, c.phase)):
                     self._shared(list(of_phase), row, s)
 
-    def _shared(self, calls: Sequence[LoopedCall], row: Expr, iteration: Any) -> None:
+    def _shared(self, calls: Sequence[LoopedCall], row: Expr, iteration: Expr) -> None:
         """Each core its own of a phase's calls; they wait for each other."""
         with self.k.loop(self.sharing, "parallel", "core") as core:
             for own in range(self.sharing):
                 with self.k.when(tvm.tirx.EQ(core, tirx.IntImm("int32", own))):
                     self._calls([c for c in calls if c.core == own], row, iteration, core)
 
-    def _calls(self, calls: Sequence[LoopedCall], row: Expr, iteration: Any, worker: Expr) -> None:
+    def _calls(self, calls: Sequence[LoopedCall], row: Expr, iteration: Expr, worker: Expr) -> None:
         for c in calls:
             self.call(c.part, [self._number(c, j, row, iteration) for j in range(len(c.numbers))], worker)
 
-    def _number(self, c: LoopedCall, j: int, row: Expr, iteration: Any) -> Any:
+    def _number(self, c: LoopedCall, j: int, row: Expr, iteration: Expr) -> Expr:
         column, width = c.columns[j], self.program.table.shape[1]
-        value: Any = tirx.IntImm("int32", c.numbers[j]) if column is None else self.table[row * width + column]
+        value: Expr = tirx.IntImm("int32", c.numbers[j]) if column is None else self.table[row * width + column]
         return value + iteration * c.growth[j] if c.growth[j] else value

@@ -14,7 +14,7 @@ from collections import ChainMap, Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...targets.target import Target
 from ..dispatch import build_kernel
@@ -28,6 +28,9 @@ from .operands import part_operands
 from .program import Call, Program, fold_tasks
 from .window_ops import build_copy, build_fill, build_margins, build_part_copy, build_part_shift, build_shift
 
+if TYPE_CHECKING:
+    from ..words.tvm_types import Expr, PrimFunc
+
 
 @dataclass(frozen=True, eq=False)
 class TiledKernel(Kernel):
@@ -36,7 +39,7 @@ class TiledKernel(Kernel):
     parts: tuple[Kernel, ...] = ()
     driver: Any = None
 
-    def link(self, names: tuple[str, ...]) -> Any:
+    def link(self, names: tuple[str, ...]) -> PrimFunc:
         """The driver, calling ``parts`` by these names."""
         return self.driver(names)
 
@@ -61,7 +64,7 @@ class Builder:
     whole: Request
     workers: int
     parts: list[Kernel] = field(default_factory=list)
-    known: dict[Any, int] = field(default_factory=dict)
+    known: dict[object, int] = field(default_factory=dict)
     opens: dict[int, bool] = field(default_factory=dict)
 
     def build(self) -> TiledKernel:
@@ -81,7 +84,7 @@ class Builder:
             scratch = Scratch(start + worker_bytes * sharing)
         operands += [table, scratch]
 
-        def driver(names: tuple[str, ...]) -> Any:
+        def driver(names: tuple[str, ...]) -> PrimFunc:
             return build_driver(
                 self.parts, names, operands, offsets, program, before, workers, worker_bytes, len(tasks), sharing
             )
@@ -124,7 +127,7 @@ class Builder:
         both = ChainMap(dict(self.plan.inplace), dict(self.plan.takes))
         return {both[v] for v in member.outputs if v in both and both[v] in member.inputs}
 
-    def _part(self, key: Any, make: Any) -> int:
+    def _part(self, key: tuple[Value | float | str, ...], make: Any) -> int:
         if key not in self.known:
             self.known[key] = len(self.parts)
             self.parts.append(make())
@@ -205,7 +208,7 @@ class Builder:
                 for step in stripe:
                     if not isinstance(step, Compute) or self.plan.is_done(step):
                         continue
-                    parts: list[Any] = [step]
+                    parts: list[Expr] = [step]
                     if self.plan.sharing > 1:
                         parts = [part for _, part in self.sharing.parts(step)]
                     for part in parts:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
@@ -18,11 +18,14 @@ from ..emit.builder import KernelBuilder
 from ..emit.open_sizes import sizes_of
 from ..words.atoms import variable
 from ..words.dims import is_dim, to_index, to_relax
-from ..words.group import Kernel, Scratch, Value
+from ..words.group import Kernel, Packed, Scratch, Value
 from ..words.open_tile_plan import Line, Link, OpenTilePlan
 from ..words.sizes import symbols_of
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr, PrimFunc
 from .core_sharing import WIDE
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 FAR = 1 << 30  # behind every row that an image may have
 SHARED = 4  # columns that a core's share is a multiple of: tiles of transforms
@@ -35,12 +38,12 @@ class _State:
 
     k: KernelBuilder
     members: int
-    buffer: Any = None
+    buffer: Buffer = None
 
     def __post_init__(self) -> None:
         self.buffer = self.k.local("state", "int32", len(_WORDS) * self.members)
 
-    def get(self, word: str, member: int) -> Any:
+    def get(self, word: str, member: int) -> Expr:
         return self.buffer[tirx.IntImm("int32", _WORDS.index(word) * self.members + member)]
 
     def set(self, word: str, member: int, number: Expr) -> None:
@@ -55,19 +58,19 @@ class Driver:
     plan: OpenTilePlan
     parts: Sequence[Kernel]
     names: Sequence[str]
-    operands: Sequence[Any]
-    offsets: Mapping[Any, Any]
-    room: Any
+    operands: Sequence[Value | Packed | Scratch]
+    offsets: Mapping[Any, SizeLike]
+    room: Expr
     computes: Sequence[Sequence[tuple[int, Kernel]]]
     fills: Mapping[Value, int] = field(default_factory=dict)
     shifts: Mapping[Value, int] = field(default_factory=dict)
-    apart: Mapping[Any, Any] = field(default_factory=dict)  # an image's part of a value -> bytes to the next one's
-    image: Any = None
+    apart: Mapping[Any, SizeLike] = field(default_factory=dict)  # an image's part of a value -> bytes to the next one's
+    image: Expr = None
     k: Any = None
-    pointers: dict[Any, Any] = field(default_factory=dict)
+    pointers: dict[Value | Packed | Scratch, Expr] = field(default_factory=dict)
     producer: dict[Value, int] = field(default_factory=dict)
 
-    def function(self, before: Sequence[int]) -> Any:
+    def function(self, before: Sequence[int]) -> PrimFunc:
         """The PrimFunc; the parts ``before`` are called once, first."""
         plan = self.plan
         k = self.k = KernelBuilder("driver")
@@ -102,14 +105,14 @@ class Driver:
                     self._task(state, rows, columns, w)
         return k.finish({"tirx.noalias": False})
 
-    def _size(self, member: int) -> tuple[Any, Any]:
+    def _size(self, member: int) -> tuple[Expr, Expr]:
         """Rows and columns of what ``member`` makes."""
         rows, columns = self.plan.members[member].outputs[0].shape[2:]
         return _index(to_index(rows)), _index(to_index(columns))
 
     # -- a tile ------------------------------------------------------------------------------------
 
-    def _task(self, state: _State, rows: Sequence[Any], columns: Sequence[Any], worker: Expr) -> None:
+    def _task(self, state: _State, rows: Sequence[Expr], columns: Sequence[Expr], worker: Expr) -> None:
         plan, k = self.plan, self.k
         last = len(plan.members) - 1
         for word, number in (("left", columns[0]), ("right", columns[1]), ("done", rows[0]), ("base", rows[0])):
@@ -145,12 +148,12 @@ class Driver:
         state.set("left", member, _down(_least(left), step_column))
         state.set("right", member, _up(self.k, _most(right), step_column, width))
 
-    def _start(self, link: Link, line: Line, at: Expr, size: Any) -> Any:
+    def _start(self, link: Link, line: Line, at: Expr, size: Expr) -> Expr:
         """What a reader that begins at ``at`` begins to read with."""
         first = _start(line, tirx.max(at, 0))
         return first if link.outside else tirx.max(tirx.min(first, size - 1), 0)
 
-    def _ends(self, state: _State, member: int, over: Any) -> None:
+    def _ends(self, state: _State, member: int, over: Expr) -> None:
         """Where a member should be, so that its readers can get where they should be; at the end of what lies whole
         when all stripes are ``over``."""
         height, _ = self._size(member)
@@ -196,7 +199,7 @@ class Driver:
                 self._compute(state, member, rows, columns, core)
 
     @contextmanager
-    def _cores(self, worker: Expr) -> Iterator[Any]:
+    def _cores(self, worker: Expr) -> Iterator[Expr]:
         """Where cores share steps, all of them, which wait for each other behind it; else the worker."""
         if self.plan.sharing == 1:
             yield worker
@@ -204,7 +207,7 @@ class Driver:
         with self.k.loop(self.plan.sharing, "parallel", "core") as core:
             yield core
 
-    def _shift(self, parts: Sequence[int], rows: Sequence[Any], columns: Sequence[Any], worker: Expr) -> None:
+    def _shift(self, parts: Sequence[int], rows: Sequence[Expr], columns: Sequence[Expr], worker: Expr) -> None:
         """Kept rows move up: each core its columns, where they share steps."""
         if not parts:
             return
@@ -218,14 +221,14 @@ class Driver:
                 first = tirx.floordiv(core * count, sharing)
                 self._call(part, [*rows, first, tirx.floordiv((core + 1) * count, sharing) - first], core)
 
-    def _share(self, member: int, rows: Sequence[Any], columns: Sequence[Any], core: Expr) -> tuple[Any, Any]:
+    def _share(self, member: int, rows: Sequence[Expr], columns: Sequence[Expr], core: Expr) -> tuple[Expr, Expr]:
         """A core's rows and columns of a step: columns of wide images and of steps of few rows, else rows."""
         k, sharing = self.k, self.plan.sharing
         units = self.plan.alignments[member]
         width = self._size(len(self.plan.members) - 1)[1]
         across = k.hold(tirx.Cast("int32", tirx.any(width >= WIDE * sharing, rows[1] - rows[0] < sharing * units[0])))
 
-        def cut(span: Sequence[Any], unit: int, at: Expr) -> Expr:
+        def cut(span: Sequence[Expr], unit: int, at: Expr) -> Expr:
             place = _down(span[0] + tirx.floordiv(at * (span[1] - span[0]), sharing), unit)
             return tirx.Select(at >= sharing, span[1], tirx.max(place, span[0]))
 
@@ -235,11 +238,11 @@ class Driver:
             found.append(own)
         return found[0], found[1]
 
-    def _compute(self, state: _State, member: int, rows: Sequence[Any], columns: Sequence[Any], worker: Expr) -> None:
+    def _compute(self, state: _State, member: int, rows: Sequence[Expr], columns: Sequence[Expr], worker: Expr) -> None:
         k = self.k
         size = k.hold(rows[1] - rows[0]), k.hold(columns[1] - columns[0])
         own = {"row": rows[0], "column": columns[0], "rows": size[0], "columns": size[1]}
-        larger: list[Any] = []
+        larger: list[Expr] = []
         for at, (part, kernel) in enumerate(self.computes[member]):
             numbers = []
             for scalar in kernel.scalars:
@@ -254,8 +257,8 @@ class Driver:
             larger.append(fits)
 
     def _fill(
-        self, state: _State, value: Value, new: Sequence[Any], across: Sequence[Any],
-        rows: Sequence[Any], columns: Sequence[Any], worker: Expr,
+        self, state: _State, value: Value, new: Sequence[Expr], across: Sequence[Expr],
+        rows: Sequence[Expr], columns: Sequence[Expr], worker: Expr,
     ) -> None:  # fmt: skip
         """Zeros in those of the new rows, and left and right of them, that lie outside of the tensor."""
         k, part, member = self.k, self.fills[value], self.producer[value]
@@ -271,7 +274,7 @@ class Driver:
                 at = [low - state.get("base", member), a - state.get("left", member)]
                 self._call(part, [*at, high - low, b - a], worker)
 
-    def _call(self, number: int, numbers: Sequence[Any], worker: Expr) -> None:
+    def _call(self, number: int, numbers: Sequence[Expr], worker: Expr) -> None:
         arguments = []
         part, scratch = self.parts[number], self.pointers[self.operands[-1]]
         for operand in part.operands:
@@ -290,7 +293,7 @@ class Driver:
 
 
 @contextmanager
-def _where(k: KernelBuilder, conditions: Sequence[Any]) -> Iterator[None]:
+def _where(k: KernelBuilder, conditions: Sequence[Expr]) -> Iterator[None]:
     if not conditions:
         yield
         return
@@ -302,7 +305,7 @@ def _index(number: Expr) -> Expr:
     return tirx.IntImm("int32", number) if isinstance(number, int) else number
 
 
-def _wide(dim: Any) -> Any:
+def _wide(dim: Expr) -> Expr:
     """A number of bytes in 64 bits, of the sizes that the kernel is given in 32."""
     if not is_dim(dim):
         return tirx.IntImm("int64", int(dim))
@@ -317,7 +320,7 @@ def _end(line: Line, at: Expr) -> Expr:
     return tirx.floordiv((at - 1) * line.slope + line.after, line.divisor)
 
 
-def _cut(part: Any, count: Any, parts: Any, unit: int) -> Expr:
+def _cut(part: Expr, count: Expr, parts: Expr, unit: int) -> Expr:
     return tirx.floordiv(part * count, parts) * unit
 
 
@@ -325,7 +328,7 @@ def _down(number: Expr, unit: int) -> Expr:
     return tirx.floordiv(number, unit) * unit if unit > 1 else number
 
 
-def _up(k: KernelBuilder, number: Expr, unit: int, size: Any) -> Any:
+def _up(k: KernelBuilder, number: Expr, unit: int, size: Expr) -> Expr:
     """``number`` rounded up to a multiple of ``unit``, but at the tensor's end."""
     if unit == 1:
         return number
@@ -334,18 +337,18 @@ def _up(k: KernelBuilder, number: Expr, unit: int, size: Any) -> Any:
     return tirx.Select(number < size, tirx.min(rounded, size), number)
 
 
-def _within(number: Expr, size: Any) -> Expr:
+def _within(number: Expr, size: Expr) -> Expr:
     return tirx.max(tirx.min(number, size), 0)
 
 
-def _least(numbers: Sequence[Any]) -> Any:
+def _least(numbers: Sequence[Expr]) -> Expr:
     found = numbers[0]
     for number in numbers[1:]:
         found = tirx.min(found, number)
     return found
 
 
-def _most(numbers: Sequence[Any]) -> Any:
+def _most(numbers: Sequence[Expr]) -> Expr:
     found = numbers[0]
     for number in numbers[1:]:
         found = tirx.max(found, number)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -20,14 +20,17 @@ from ..conv import builds_conv
 from ..emit.builder import KernelBuilder
 from ..emit.open_sizes import sizes_of
 from ..words.alignment import aligned
-from ..words.dims import is_open, maximum, minimum, to_index
+from ..words.dims import Dim, is_open, maximum, minimum, to_index
 from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
 from ..words.sizes import product, surely, usual
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr, PrimFunc
 from .box_support import box_alignment, box_refusal
 from .kernel import TiledKernel, box_target
 from .open_boxes import box_kernels
 from .window_ops import build_margins
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 
 def builds_open_images(request: Request) -> bool:
@@ -52,15 +55,15 @@ def build_open_images(request: Request) -> TiledKernel:
     operands.append(scratch)
     shape, units = group.outputs[0].shape, box_alignment(group)
 
-    def driver(names: tuple[str, ...]) -> Any:
+    def driver(names: tuple[str, ...]) -> PrimFunc:
         k = KernelBuilder("driver")
         pointers = {o: k.pointer(f"p{i}", "uint8", 1) for i, o in enumerate(operands)}
 
-        def call(number: int, numbers: list[Any], worker: Expr) -> None:
+        def call(number: int, numbers: list[Expr], worker: Expr) -> None:
             arguments = []
             for operand in parts[number].operands:
-                own: Any = pointers.get(operand)
-                at: Any = 0
+                own: Buffer = pointers.get(operand)
+                at: SizeLike = 0
                 if own is None:
                     own, at = pointers[scratch], worker * to_index(room) + to_index(offsets[operand])
                 arguments.append(tirx.address_of(own[at]))
@@ -100,17 +103,17 @@ def _boxed(request: Request, workers: int) -> Request:
     return replace(request, target=box_target(request.target), box=box, choice=None)
 
 
-def _needs(request: Request, least: tuple[int, int]) -> list[tuple[Any, int]]:
+def _needs(request: Request, least: tuple[int, int]) -> list[tuple[Dim, int]]:
     """(dim, number) for rows and columns that an image must have at least, of those that not every image has."""
     pairs = zip(request.group.outputs[0].shape[2:], least)
     return [(dim, number) for dim, number in pairs if not surely(lambda: dim >= number)]  # noqa: B023
 
 
-def _cases(needs: list[list[tuple[Any, int]]]) -> list[Any]:
+def _cases(needs: list[list[tuple[Dim, int]]]) -> list[Expr | None]:
     """When each of the kernels is called, up to the first that computes all images that are left: the image is large
     enough for it, and not for those before it. None for one that computes all."""
-    cases: list[Any] = []
-    smaller: list[Any] = []  # than what the kernels before need
+    cases: list[Expr | None] = []
+    smaller: list[Expr] = []  # than what the kernels before need
     for own in needs:
         inside = tirx.all(*(to_index(dim) >= number for dim, number in own)) if own else None
         conditions = [*smaller, *([] if inside is None else [inside])]
@@ -121,7 +124,7 @@ def _cases(needs: list[list[tuple[Any, int]]]) -> list[Any]:
     return cases
 
 
-def _least(kernels: list[Kernel], cases: list[Any], unit: int) -> Expr:
+def _least(kernels: list[Kernel], cases: list[Expr | None], unit: int) -> Expr:
     """Rows that a band of the kernel that is called has at least, in units."""
     fewest = [-(-kernel.least[0] // unit) for kernel, _ in zip(kernels, cases)]
     least: Expr = tirx.IntImm("int32", fewest[-1])
@@ -132,13 +135,15 @@ def _least(kernels: list[Kernel], cases: list[Any], unit: int) -> Expr:
 
 
 @contextmanager
-def _bands(k: Any, size: tuple[Any, Any], unit: int, least: Any, workers: int) -> Iterator[tuple[dict[str, Any], Any]]:
+def _bands(
+    k: KernelBuilder, size: tuple[Expr, Expr], unit: int, least: Expr, workers: int
+) -> Iterator[tuple[dict[str, Expr], Expr]]:
     """Bands of rows, one a core, none lower than ``least`` units: what a kernel of boxes is told of one, and the core.
     One loop for all kernels, as each parallel loop is a function of its own."""
     rows, columns = size
     total = tirx.floordiv(rows, unit) if unit > 1 else rows
 
-    def band(first: Expr, end: Expr) -> dict[str, Any]:
+    def band(first: Expr, end: Expr) -> dict[str, Expr]:
         zero = tirx.IntImm("int32", 0)
         return {"row": first * unit, "column": zero, "rows": (end - first) * unit, "columns": columns}
 
@@ -152,16 +157,16 @@ def _bands(k: Any, size: tuple[Any, Any], unit: int, least: Any, workers: int) -
 
 
 def _operands(
-    request: Request, parts: tuple[Kernel, ...], needs: list[list[tuple[Any, int]]]
-) -> tuple[list[Value | Packed | Scratch], dict[Any, Any], Any]:
+    request: Request, parts: tuple[Kernel, ...], needs: list[list[tuple[Dim, int]]]
+) -> tuple[list[Value | Packed | Scratch], dict[Value | Packed | Scratch, SizeLike], int]:
     """What the parts point to, but for their scratch; where that lies in a worker's, and how large a worker's is: of
     kernels whose scratch follows from the size, none where they are not called."""
     operands: list[Value | Packed | Scratch] = []
-    offsets: dict[Any, Any] = {}
-    room: Any = 64
+    offsets: dict[SizeLike, SizeLike] = {}
+    room: SizeLike = 64
     columns = request.group.outputs[0].shape[3]
     for number, part in enumerate(parts):
-        at: Any = 0
+        at: SizeLike = 0
         own = [o for o in part.operands if isinstance(o, Scratch)]
         sizes = [o.bytes for o in own] if part.fitted is None else part.fitted(_highest(request, part), columns)
         for operand, size in zip(own, sizes, strict=True):
@@ -174,7 +179,7 @@ def _operands(
     return operands, offsets, room
 
 
-def _highest(request: Request, kernel: Kernel) -> Any:
+def _highest(request: Request, kernel: Kernel) -> Expr:
     """Rows of the highest band of an image: with fewer bands than cores, each is lower than twice the lowest."""
     rows = request.group.outputs[0].shape[2]
     return maximum(-(-rows // request.workers), minimum(rows, 2 * kernel.least[0] - 1))

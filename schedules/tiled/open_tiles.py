@@ -12,7 +12,7 @@ Cores may share each step of one tile instead (:mod:`.open_driver`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..words.alignment import aligned
 from ..words.dims import maximum, minimum
@@ -25,6 +25,9 @@ from .open_boxes import box_kernels
 from .open_driver import Driver
 from .operands import part_operands
 from .window_ops import build_fill, build_margins, build_part_shift, build_shift
+
+if TYPE_CHECKING:
+    from ..words.tvm_types import Expr, PrimFunc
 
 
 def build_open_tiled(plan: OpenTilePlan, whole: Request) -> TiledKernel:
@@ -97,12 +100,12 @@ class _Builder:
         parts = _parts(plan, self.whole)
         apart = {v: layout.elements * dtype_bytes(layout.held(v.dtype)) for v, layout in parts.items()}
 
-        def driver(names: tuple[str, ...]) -> Any:
+        def driver(names: tuple[str, ...]) -> PrimFunc:
             found = Driver(plan, self.parts, names, operands, offsets, room, computes)
             found.fills, found.shifts, found.apart = self.fills, self.shifts, apart
             return found.function(before)
 
-        workspace: Any = 0
+        workspace: Expr = 0
         for part in self.parts:
             workspace = maximum(workspace, part.workspace)
         return TiledKernel(
@@ -117,7 +120,7 @@ class _Builder:
             driver=driver,
         )
 
-    def _most(self, member: int) -> tuple[Any, Any]:
+    def _most(self, member: int) -> tuple[Expr, Expr]:
         """The most rows and columns of a member that a step computes."""
         plan, output = self.plan, self.plan.members[member].outputs[0]
         rows, columns = output.shape[2:]

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..words.alignment import aligned
 from ..words.dims import maximum, minimum
 from ..words.group import Kernel, Packed, Scratch, Value
 from ..words.tile_plan import Window
 
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
+    from ..words.tvm_types import Expr
+
 Operand = Value | Packed | Scratch
 NO_WINDOWS: Mapping[Value, Window] = MappingProxyType({})
-NO_BOXES: Mapping[int, tuple[Any, Any]] = MappingProxyType({})
+NO_BOXES: Mapping[int, tuple[Expr, Expr]] = MappingProxyType({})
 
 
 def part_operands(
     parts: Sequence[Kernel],
-    start: Any = 0,
+    start: SizeLike = 0,
     windows: Mapping[Value, Window] = NO_WINDOWS,
-    most: Mapping[int, tuple[Any, Any]] = NO_BOXES,
-) -> tuple[list[Operand], dict[Operand, Any], Any]:
+    most: Mapping[int, tuple[Expr, Expr]] = NO_BOXES,
+) -> tuple[list[Operand], dict[Operand, int], int]:
     """The operands that ``parts`` share, ``windows`` and scratch aside; the byte offsets of these in a worker's memory;
     and where scratch ends. It begins at ``start`` (bytes may be open) for every part, since one runs at a time.
     ``most``: number of a part -> the most rows and columns that it computes, from which its scratch may follow."""
     operands: list[Operand] = []
-    offsets: dict[Operand, Any] = {v: w.offset for v, w in windows.items()}
+    offsets: dict[Operand, SizeLike] = {v: w.offset for v, w in windows.items()}
     end = start
     for number, part in enumerate(parts):
         at = start
@@ -41,7 +45,7 @@ def part_operands(
     return operands, offsets, end
 
 
-def scratch_bytes(part: Kernel, most: tuple[Any, Any] | None) -> list[Any]:
+def scratch_bytes(part: Kernel, most: tuple[Expr, Expr] | None) -> list[Expr]:
     """Bytes of each Scratch of ``part``, which computes boxes of ``most`` rows and columns; None: of any."""
     own = [o.bytes for o in part.operands if isinstance(o, Scratch)]
     if part.fitted is None or most is None:

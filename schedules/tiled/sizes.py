@@ -6,7 +6,7 @@ A part's own scratch follows from its box; where only the kernel of a part tells
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..conv import held_in_box
 from ..dispatch import build_kernel
@@ -18,6 +18,9 @@ from ..words.tile_plan import TilePlan
 from .box_support import box_opens
 from .kernel import Builder
 from .open_tiles import open_requests
+
+if TYPE_CHECKING:
+    from ..words.tvm_types import Expr
 
 
 @dataclass
@@ -63,8 +66,8 @@ def sized_tiled(plan: TilePlan, whole: Request, workers: int, sizes: PartSizes) 
 def sized_open_tiled(plan: OpenTilePlan, whole: Request, sizes: PartSizes) -> Kernel:
     """The kernel that :func:`.open_tiles.build_open_tiled` makes, as far as a memory plan looks at it: of the members'
     kernels, those for large boxes count."""
-    most: Any = 0
-    workspace: Any = 0
+    most: Expr = 0
+    workspace: Expr = 0
     for request in open_requests(plan, whole):
         scratch, work = sizes.of(request)
         most, workspace = maximum(most, scratch), maximum(workspace, work)

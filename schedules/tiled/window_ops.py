@@ -7,7 +7,6 @@ Each has pointers first and int32 scalars after them. A part's pointers are Valu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tvm import tirx
 
@@ -19,7 +18,7 @@ from ..words.dims import floor_div, is_dim
 from ..words.group import Group, Kernel, Request, Value
 from ..words.layout import Layout
 from ..words.sizes import product
-from ..words.tvm_types import Expr
+from ..words.tvm_types import Buffer, Expr
 
 VECTOR = 16  # elements a copy moves at a time
 
@@ -104,18 +103,18 @@ def build_margins(group: Group, request: Request, values: tuple[Value, ...]) -> 
     return Kernel(ctx.k.finish(), tuple(ctx.operands), values, "margins")
 
 
-def _window(k: KernelBuilder, name: str, value: Value, layout: Layout) -> Any:
+def _window(k: KernelBuilder, name: str, value: Value, layout: Layout) -> Buffer:
     """The pointer to a window of ``value``."""
     if not layout.stored:
         return k.pointer(name, value.dtype, layout.elements)
     return reading(k.pointer(name, memory_type(layout.stored), layout.elements), layout.stored)
 
 
-def _planes(layout: Layout) -> Any:
+def _planes(layout: Layout) -> int:
     return product(layout.physical_shape[:2])
 
 
-def _run(k: KernelBuilder, length: Expr, body: Callable[[Any], None]) -> None:
+def _run(k: KernelBuilder, length: Expr, body: Callable[[Expr], None]) -> None:
     """``body`` at every position of a contiguous run, in vectors."""
     if is_dim(length):
         whole = floor_div(length, VECTOR)

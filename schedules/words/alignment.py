@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .size_like import SizeLike
 
 ALIGNMENT = 64  # a cache line, and the widest vector
 
 
-def aligned(size: Any) -> Any:
+def aligned(size: SizeLike) -> SizeLike:
     """The next multiple of ``ALIGNMENT`` from ``size`` on, in bytes, which may be open."""
     return -(-size // ALIGNMENT) * ALIGNMENT

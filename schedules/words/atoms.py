@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .size_like import SizeLike
+    from .tvm_types import Expr
 
 Monomial = tuple["Atom", ...]  # sorted, an atom as often as its power
 INFINITY = math.inf
@@ -20,7 +24,7 @@ class Atom:
 
     kind: str
     text: str
-    operands: tuple[Any, ...] = ()
+    operands: tuple[SizeLike, ...] = ()
     low: float = 0
     high: float = INFINITY
     multiple: int = 1
@@ -46,12 +50,12 @@ class Atom:
 
 
 #: Bounds of dims of several symbols, which runs must satisfy: (dim, least, most).
-KNOWN: ContextVar[tuple[tuple[Any, float, float], ...]] = ContextVar("known", default=())
+KNOWN: ContextVar[tuple[tuple[SizeLike, float, float], ...]] = ContextVar("known", default=())
 
-_VARIABLES: dict[tuple[str, str], Any] = {}
+_VARIABLES: dict[tuple[str, str], Expr] = {}
 
 
-def variable(symbol: str, dtype: str) -> Any:
+def variable(symbol: str, dtype: str) -> Expr:
     """The variable that stands for a symbol in int64 (Relax, sizes of memory) or int32 (kernels)."""
     from tvm.tirx import Var
 

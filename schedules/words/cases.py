@@ -6,18 +6,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .atoms import Atom
 from .dims import Dim, terms_of
 from .sizes import replaced, symbol_atoms, value_of
 
+if TYPE_CHECKING:
+    from .size_like import SizeLike
+
 MOST_TRIED = 128  # sizes below the one from which on no minimum or maximum is left
 
-_SETTLED: dict[tuple[Any, ...], Any] = {}
+_SETTLED: dict[tuple[SizeLike, ...], SizeLike] = {}
 
 
-def settled(value: Any) -> Any:
+def settled(value: SizeLike) -> SizeLike:
     """An equal dim without minima and maxima, where there is one; else the dim itself. It depends on one symbol."""
     if not isinstance(value, Dim) or not _extremes(value):
         return value
@@ -32,7 +35,7 @@ def settled(value: Any) -> Any:
     return _SETTLED[key]
 
 
-def _beyond(value: Dim, symbol: Atom) -> Any:
+def _beyond(value: Dim, symbol: Atom) -> SizeLike:
     """What the dim is from some size on, if it is just that below as well; None otherwise."""
     least, step = int(symbol.low), symbol.multiple
     most = int(min(symbol.high, least + MOST_TRIED * step))
@@ -49,7 +52,7 @@ def _beyond(value: Dim, symbol: Atom) -> Any:
     return None
 
 
-def _extremes(value: Any) -> bool:
+def _extremes(value: SizeLike) -> bool:
     """Whether there is a minimum or maximum in it."""
     atoms = [a for monomial in terms_of(value) for a in monomial]
     return any(a.kind in ("min", "max") or any(map(_extremes, a.operands)) for a in atoms)

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+OwnPlan = Any  # what an algorithm plans: a record of its own, which is handed back to it and read by nobody else
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -28,7 +30,7 @@ class Choice:
     """
 
     algorithm: str
-    plan: Any = None
+    plan: OwnPlan = None
     label: str = ""
     cycles: float = math.inf
     sure: bool = False

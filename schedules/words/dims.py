@@ -6,8 +6,7 @@ A Dim is a polynomial with rational coefficients over atoms: symbols (natural nu
 maxima and minima of other Dims. Equal polynomials are equal objects, so that shape arithmetic written in different
 ways meets again. A question whose answer depends on the symbols raises :class:`Open`; it is never guessed.
 
-A symbol that the model can only run with at certain values (both sides of a product have as many channels) is worth
-knowing: what is learned of it (``compiler/frontend/learned.py``), it is made with.
+A symbol is made with what is learned of it: the values that the model can run with (compiler/frontend/learned.py).
 """
 
 from __future__ import annotations
@@ -15,12 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any
 
 from .atoms import INFINITY, KNOWN, Atom, Monomial, variable
 from .refusal import Refusal
-
-LARGEST_DIVISOR = 1 << 10  # of floors whose remainders are looked at
+from .size_like import SizeLike
 
 
 class Open(Refusal):
@@ -32,7 +29,7 @@ class Dim:
 
     __slots__ = ("terms",)
 
-    def __init__(self, terms: dict[Monomial, Any]) -> None:
+    def __init__(self, terms: dict[Monomial, SizeLike]) -> None:
         self.terms = {m: terms[m] for m in sorted(terms)}
 
     @staticmethod
@@ -43,7 +40,7 @@ class Dim:
             return itself
         return Dim({next(iter(_atom("floor", (itself, multiple), *_floor_bounds(itself, multiple)).terms)): multiple})
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: SizeLike) -> SizeLike:
         if is_expression(other):
             return to_index(self) + other
         total = dict(self.terms)
@@ -51,52 +48,52 @@ class Dim:
             total[monomial] = total.get(monomial, 0) + factor
         return _made(total)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: SizeLike) -> SizeLike:
         if is_expression(other):
             return to_index(self) * other
-        total: dict[Monomial, Any] = {}
+        total: dict[Monomial, SizeLike] = {}
         for a, x in self.terms.items():
             for b, y in terms_of(other).items():
                 monomial = tuple(sorted((*a, *b)))
                 total[monomial] = total.get(monomial, 0) + x * y
         return _made(total)
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: SizeLike) -> SizeLike:
         return other + to_index(self) if is_expression(other) else self + other
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: SizeLike) -> SizeLike:
         return other * to_index(self) if is_expression(other) else self * other
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> SizeLike:
         return self * -1
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: SizeLike) -> SizeLike:
         if is_expression(other):
             return to_index(self) - other
         return self + (other * -1 if isinstance(other, Dim) else -other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: SizeLike) -> SizeLike:
         return other - to_index(self) if is_expression(other) else -self + other
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: SizeLike) -> SizeLike:
         return floor_div(self, other)
 
-    def __rfloordiv__(self, other: Any) -> Any:
+    def __rfloordiv__(self, other: SizeLike) -> SizeLike:
         return floor_div(other, self)
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, other: SizeLike) -> SizeLike:
         return self - floor_div(self, other) * other
 
-    def __rmod__(self, other: Any) -> Any:
+    def __rmod__(self, other: SizeLike) -> SizeLike:
         return other - floor_div(other, self) * self
 
-    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+    def __divmod__(self, other: SizeLike) -> tuple[SizeLike, SizeLike]:
         return floor_div(self, other), self % other
 
-    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+    def __rdivmod__(self, other: SizeLike) -> tuple[SizeLike, SizeLike]:
         return floor_div(other, self), other % self
 
-    def __tvm_ffi_object__(self) -> Any:
+    def __tvm_ffi_object__(self) -> SizeLike:
         """The index expression that TVM takes in the place of the dim."""
         return to_index(self)
 
@@ -107,19 +104,19 @@ class Dim:
     def __hash__(self) -> int:
         return hash(tuple(self.terms.items()))
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: SizeLike) -> bool:
         return not self >= other
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: SizeLike) -> bool:
         return not self > other
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: SizeLike) -> bool:
         low, high = bounds(self - other)
         if low >= 0 or high < 0:
             return bool(low >= 0)
         raise Open(f"{self} may or may not be at least {other}")
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: SizeLike) -> bool:
         low, high = bounds(self - other)
         if low > 0 or high <= 0:
             return bool(low > 0)
@@ -144,11 +141,15 @@ class Dim:
     __repr__ = __str__
 
 
-def terms_of(value: Any) -> dict[Monomial, Any]:
+LARGEST_DIVISOR = 1 << 10  # of floors whose remainders are looked at
+Size = int | Dim  # of an axis, or what follows from such: a number, or an expression of symbols
+
+
+def terms_of(value: SizeLike) -> dict[Monomial, SizeLike]:
     return value.terms if isinstance(value, Dim) else ({(): value} if value else {})
 
 
-def _made(terms: dict[Monomial, Any]) -> Any:
+def _made(terms: dict[Monomial, SizeLike]) -> SizeLike:
     """A Dim, or a plain number when no symbol is left."""
     kept = {m: (int(f) if f == int(f) else f) for m, f in terms.items() if f}
     if not kept:
@@ -156,7 +157,7 @@ def _made(terms: dict[Monomial, Any]) -> Any:
     return kept[()] if set(kept) == {()} else Dim(kept)
 
 
-def plain_terms(dim: Dim) -> list[tuple[Monomial, Any]]:
+def plain_terms(dim: Dim) -> list[tuple[Monomial, SizeLike]]:
     """The terms of a dim with m floor(symbol / m) as the symbol itself, where it is a multiple of m."""
     plain = []
     for monomial, factor in dim.terms.items():
@@ -170,15 +171,15 @@ def plain_terms(dim: Dim) -> list[tuple[Monomial, Any]]:
     return plain
 
 
-def as_dim(value: Any) -> Any:
+def as_dim(value: SizeLike) -> SizeLike:
     return value if isinstance(value, Dim) else int(value)
 
 
-def is_open(values: Iterable[Any]) -> bool:
+def is_open(values: Iterable[SizeLike]) -> bool:
     return any(isinstance(v, Dim) for v in values)
 
 
-def different(a: Any, b: Any) -> bool:
+def different(a: SizeLike, b: SizeLike) -> bool:
     """Whether two dims differ; raises Open when that depends on the symbols."""
     if a == b:
         return False
@@ -188,7 +189,7 @@ def different(a: Any, b: Any) -> bool:
     raise Open(f"{a} may or may not be {b}")
 
 
-def bounds(value: Any, depth: int = 2) -> tuple[float, float]:
+def bounds(value: SizeLike, depth: int = 2) -> tuple[float, float]:
     """The least and the greatest value, as far as intervals and ``depth`` steps of floors and extremes tell."""
     if not isinstance(value, Dim):
         return value, value
@@ -220,7 +221,7 @@ def bounds(value: Any, depth: int = 2) -> tuple[float, float]:
     return low, high
 
 
-def _without_floors(value: Any) -> tuple[Any, Fraction, Fraction]:
+def _without_floors(value: SizeLike) -> tuple[SizeLike, Fraction, Fraction]:
     """The value with p / b for every floor(p / b), and the least and the most to be added to that: to one half, for
     (n + 1) // 2 - n // 2, from minus one half to one half."""
     rest, below, above = value, Fraction(0), Fraction(0)
@@ -236,7 +237,7 @@ def _without_floors(value: Any) -> tuple[Any, Fraction, Fraction]:
     return rest, below, above
 
 
-def _chosen(value: Dim) -> Iterable[tuple[Any, bool]]:
+def _chosen(value: Dim) -> Iterable[tuple[SizeLike, bool]]:
     """The value with one operand for a minimum or maximum, and whether that is never more than the value."""
     for monomial, factor in value.terms.items():
         if len(monomial) == 1 and monomial[0].kind in ("min", "max"):
@@ -244,7 +245,7 @@ def _chosen(value: Dim) -> Iterable[tuple[Any, bool]]:
                 yield value + (operand - Dim({monomial: 1})) * factor, (monomial[0].kind == "max") == (factor > 0)
 
 
-def _remainders(value: Dim) -> Iterable[tuple[Any, int]]:
+def _remainders(value: Dim) -> Iterable[tuple[SizeLike, int]]:
     """The value as a multiple of p - b floor(p / b), which lies in [0, b), plus a rest: (rest, the multiple's extreme).
 
     floor(p / (b m)) is floor(floor(p / m) / b) too, since exporters halve a length twice and double it once.
@@ -267,7 +268,7 @@ def _times(a: float, b: float) -> float:
     return 0.0 if a == 0 or b == 0 else a * b
 
 
-def floor_div(a: Any, b: Any) -> Any:
+def floor_div(a: SizeLike, b: SizeLike) -> SizeLike:
     """floor(a / b): whole multiples of ``b`` come out, the rest stays as an atom."""
     if not isinstance(a, Dim) and not isinstance(b, Dim):
         return a // b
@@ -303,7 +304,7 @@ def floor_div(a: Any, b: Any) -> Any:
     return outside + (rest if b == 1 else _atom("floor", (rest, b), low, high))
 
 
-def _nested(a: Any, b: int) -> Any:
+def _nested(a: SizeLike, b: int) -> SizeLike:
     """floor((floor(p / m) + c) / b) as floor((p + c m) / (b m)); None for anything else."""
     terms = dict(a.terms)
     constant = terms.pop((), 0)
@@ -316,7 +317,7 @@ def _nested(a: Any, b: int) -> Any:
     return floor_div(inner + constant * m, b * m) if isinstance(m, int) and m > 0 else None
 
 
-def _floor_bounds(a: Any, b: Any) -> tuple[float, float]:
+def _floor_bounds(a: SizeLike, b: SizeLike) -> tuple[float, float]:
     low, high = bounds(a)
     least, most = bounds(b)
     if least < 1:
@@ -332,12 +333,12 @@ def _floored(x: float, y: float) -> float:
     return (-1 if x < 0 else 0) if math.isinf(y) else math.floor(x / y)
 
 
-def quotient(a: Any, b: Any) -> Any:
+def quotient(a: SizeLike, b: SizeLike) -> SizeLike:
     """a / b when that is a polynomial again, else None (long division by the leading term)."""
     if b == 0:
         return None
     divisor = sorted(terms_of(b).items(), key=_leading, reverse=True)
-    result: Any = 0
+    result: SizeLike = 0
     if not isinstance(a, Dim) and not isinstance(b, Dim):
         return _made({(): Fraction(a) / Fraction(b)}) if a else 0
     while a != 0:
@@ -351,7 +352,7 @@ def quotient(a: Any, b: Any) -> Any:
     return result
 
 
-def _leading(term: tuple[Monomial, Any]) -> tuple[int, tuple[str, ...]]:
+def _leading(term: tuple[Monomial, SizeLike]) -> tuple[int, tuple[str, ...]]:
     return len(term[0]), tuple(a.text for a in term[0])
 
 
@@ -364,19 +365,19 @@ def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
     return tuple(left)
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: SizeLike) -> bool:
     return all(isinstance(f, int) for f in terms_of(value).values())
 
 
-def maximum(a: Any, b: Any) -> Any:
+def maximum(a: SizeLike, b: SizeLike) -> SizeLike:
     return _extreme("max", a, b)
 
 
-def minimum(a: Any, b: Any) -> Any:
+def minimum(a: SizeLike, b: SizeLike) -> SizeLike:
     return _extreme("min", a, b)
 
 
-def _extreme(kind: str, a: Any, b: Any) -> Any:
+def _extreme(kind: str, a: SizeLike, b: SizeLike) -> SizeLike:
     if not isinstance(a, Dim) and not isinstance(b, Dim):
         return max(a, b) if kind == "max" else min(a, b)
     low, high = bounds(a - b)
@@ -390,13 +391,13 @@ def _extreme(kind: str, a: Any, b: Any) -> Any:
     return _atom(kind, tuple(pair), choose(e[0] for e in ends), choose(e[1] for e in ends))
 
 
-def _atom(kind: str, operands: tuple[Any, ...], low: float, high: float) -> Dim:
+def _atom(kind: str, operands: tuple[SizeLike, ...], low: float, high: float) -> Dim:
     a, b = operands
     text = f"({_inside(a)} // {_inside(b)})" if kind == "floor" else f"{kind}({a}, {b})"
     return Dim({(Atom(kind, text, operands, low, high),): 1})
 
 
-def _inside(value: Any) -> str:
+def _inside(value: SizeLike) -> str:
     text = str(value)
     return text if " " not in text else f"({text})"
 
@@ -404,36 +405,36 @@ def _inside(value: Any) -> str:
 # ---------------------------------------------------------------------- to and from Relax
 
 
-def to_relax(dim: Any, own: Mapping[str, Any] | None = None) -> Any:
+def to_relax(dim: SizeLike, own: Mapping[str, SizeLike] | None = None) -> SizeLike:
     """A dim as Relax takes it, in int64; a symbol is the same variable everywhere, but for those that a module has of
     its ``own``, by name."""
     return _expression(dim, "int64", own or {}) if isinstance(dim, Dim) else int(dim)
 
 
-def to_index(dim: Any) -> Any:
+def to_index(dim: SizeLike) -> SizeLike:
     """A dim as kernels take it, in int32; a symbol is the same variable everywhere."""
     return _expression(dim, "int32", {}) if isinstance(dim, Dim) else int(dim)
 
 
-def is_dim(value: Any) -> bool:
+def is_dim(value: object) -> bool:
     """True for open dims."""
     return isinstance(value, Dim)
 
 
-def is_expression(value: Any) -> bool:
+def is_expression(value: object) -> bool:
     """True for expressions of TVM."""
     return hasattr(value, "ty")
 
 
-def _expression(dim: Dim, dtype: str, own: Mapping[str, Any]) -> Any:
+def _expression(dim: Dim, dtype: str, own: Mapping[str, SizeLike]) -> SizeLike:
     from tvm.tirx import IntImm, floordiv, max, min
 
     if not is_whole(dim):
         raise Refusal(f"{dim} is not a whole number")
     make = {"floor": floordiv, "max": max, "min": min}
-    total: Any = None
+    total: SizeLike = None
     for monomial, factor in plain_terms(dim):
-        term: Any = None
+        term: SizeLike = None
         for atom in monomial:
             if atom.kind == "symbol":
                 part = own[atom.text] if atom.text in own else variable(atom.text, dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,11 @@ from .choice import Choice, Decision
 from .layout import Layout
 from .policy import Policy
 from .sizes import product
+
+if TYPE_CHECKING:
+    from ...targets.target import Target
+    from .size_like import SizeLike
+    from .tvm_types import Attribute, Expr, PrimFunc
 
 CONTROL = frozenset({"halotile.rounds", "halotile.branch"})  # hold bodies (schedules/operators/control.py)
 
@@ -34,17 +39,17 @@ class Value:
     """One tensor of the graph. ``constant`` has its data where it is known at compile time."""
 
     name: str
-    shape: tuple[Any, ...]
+    shape: tuple[SizeLike, ...]
     dtype: str
     constant: np.ndarray | None = None
 
     @property
-    def elements(self) -> Any:
+    def elements(self) -> SizeLike:
         """Number of elements of the logical shape."""
         return product(self.shape)
 
     @property
-    def bytes(self) -> Any:
+    def bytes(self) -> SizeLike:
         """Bytes of the elements, without margins or padding lanes."""
         return self.elements * dtype_bytes(self.dtype)
 
@@ -75,8 +80,8 @@ class Node:
 
     name: str
     operator: str
-    call: Any
-    operands: tuple[Any, ...]
+    call: Expr
+    operands: tuple[Attribute, ...]
     results: tuple[Value, ...]
     sources: tuple[str, ...] = ()
 
@@ -187,7 +192,7 @@ class Kernel:
     its Scratch takes in an open box of so many rows and columns, where that is not what they may take at most.
     """
 
-    function: Any
+    function: PrimFunc
     operands: tuple[Value | Packed | Scratch, ...]
     outputs: tuple[Value, ...]
     schedule: str
@@ -199,8 +204,8 @@ class Kernel:
     least: tuple[int, int] = (1, 1)
     decision: Decision | None = None
     takes: Mapping[Value, Value] = field(default_factory=dict)
-    counts: tuple[Any, ...] = ()
-    fitted: Callable[[Any, Any], list[Any]] | None = None
+    counts: tuple[SizeLike, ...] = ()
+    fitted: Callable[[SizeLike, SizeLike], list[SizeLike]] | None = None
 
 
 @dataclass(frozen=True)
@@ -224,7 +229,7 @@ class SharedWeights:
     """The width in vectors of the panels in which a product of a size reads a weight, where it is not the product's
     own choice; by the weight and the size (matmul/shared_weights.py)."""
 
-    widths: Mapping[tuple[Value, Any], int] = field(default_factory=dict)
+    widths: Mapping[tuple[Value, SizeLike], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -255,7 +260,7 @@ class Request:
 
     group: Group
     layouts: Mapping[Value, Layout]
-    target: Any
+    target: Target
     policy: Policy = Policy()
     limits: Limits = Limits()
     box: Box | None = None
@@ -263,7 +268,7 @@ class Request:
     choice: Choice | None = None
 
     @cached_property
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[object, ...]:
         """Layouts of other groups' values are left out."""
         group = self.group
         inner = (v for n in group.nodes for v in (*n.inputs, *n.results))

@@ -14,12 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .dims import as_dim
 from .sizes import product
+
+if TYPE_CHECKING:
+    from .size_like import SizeLike
+    from .tvm_types import Expr
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Layout:
     lanes, 0 leaves it whole; ``margins`` has (before, after) for each axis, or is empty, and ``fill`` is the number
     that margins hold. ``stored`` is the type that elements have in memory, where that is narrower than the value's."""
 
-    shape: tuple[Any, ...]
+    shape: tuple[SizeLike, ...]
     block: int = 0
     margins: tuple[tuple[int, int], ...] = ()
     fill: int = 0
@@ -54,7 +58,7 @@ class Layout:
         """The layout of a window of ``rows x columns`` (axes 2 and 3) of such a tensor: the same block, no margins."""
         return self.alike((*self.shape[:2], rows, columns))
 
-    def alike(self, shape: Sequence[Any]) -> Layout:
+    def alike(self, shape: Sequence[SizeLike]) -> Layout:
         """The layout of another ``shape``: the same block, no margins, elements stored alike."""
         return Layout.blocked(shape, self.block).storing(self.stored)
 
@@ -76,7 +80,7 @@ class Layout:
         return self.margins[axis] if self.margins else (0, 0)
 
     @property
-    def physical_shape(self) -> tuple[Any, ...]:
+    def physical_shape(self) -> tuple[SizeLike, ...]:
         """The dims of the buffer: margins and room included, channels as blocks, and the lanes of a block last."""
         dims = [s + sum(self.margin(i)) for i, s in enumerate(self.shape)]
         if self.room:
@@ -87,25 +91,25 @@ class Layout:
         return tuple(dims)
 
     @property
-    def elements(self) -> Any:
+    def elements(self) -> SizeLike:
         """Elements of the buffer, margins and padding lanes included."""
         return product(self.physical_shape)
 
     @property
-    def strides(self) -> tuple[Any, ...]:
+    def strides(self) -> tuple[SizeLike, ...]:
         """Row-major strides of the physical shape, in elements."""
         dims, strides = self.physical_shape, []
-        step: Any = 1
+        step: SizeLike = 1
         for d in reversed(dims):
             strides.append(step)
             step *= d
         return tuple(reversed(strides))
 
-    def offset(self, indices: Sequence[Any], block_index: Any = None, lane: Any = None) -> Any:
+    def offset(self, indices: Sequence[Expr], block_index: Expr | None = None, lane: Expr | None = None) -> Expr:
         """Flat position of logical ``indices`` (ints or expressions). ``block_index`` and ``lane``, where given, stand
         for the channel instead of ``indices[1]``, which saves a division."""
         strides = self.strides
-        total: Any = 0
+        total: Expr = 0
         for axis, index in enumerate(indices):
             if axis == 1 and self.block:
                 block = block_index if block_index is not None else index // self.block

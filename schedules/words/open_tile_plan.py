@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .dims import minimum
 from .group import Group, Value
 from .tile_plan import MemberPlan, Window
+
+if TYPE_CHECKING:
+    from .size_like import SizeLike
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Images:
     """A ``batch`` whose images take turns: members of the plan compute one. ``groups`` are those of the program, and
     ``values`` has, for what an image has a part of, the value of the program."""
 
-    batch: Any
+    batch: SizeLike
     groups: tuple[Group, ...]
     values: Mapping[Value, Value]
 
@@ -90,7 +93,7 @@ class OpenTilePlan(MemberPlan):
     units: tuple[int, ...]
     alignments: tuple[tuple[int, int], ...]
     windows: Mapping[Value, Window]
-    task_bytes: Any
+    task_bytes: SizeLike
     expected: tuple[tuple[int, int], ...]
     whole: frozenset[int] = frozenset()
     sharing: int = 1
@@ -106,7 +109,7 @@ class OpenTilePlan(MemberPlan):
         return self.bands if self.columns is None else max(self.bands, self.workers)
 
     @property
-    def used(self) -> Any:
+    def used(self) -> SizeLike:
         """The most workers that have tiles, which may be open: each needs windows of its own."""
         if self.images is None or self.columns is not None or self.sharing > 1:
             return self.workers

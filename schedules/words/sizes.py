@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .atoms import _VARIABLES, KNOWN, variable
 from .dims import (
@@ -18,6 +18,7 @@ from .dims import (
     Atom,
     Dim,
     Open,
+    Size,
     different,
     floor_div,
     is_whole,
@@ -26,8 +27,12 @@ from .dims import (
     terms_of,
 )
 
+if TYPE_CHECKING:
+    from .size_like import SizeLike
+    from .tvm_types import Expr
+
 #: The symbols of the import under way, which carry what was learned of them.
-SYMBOLS: ContextVar[dict[str, Dim]] = ContextVar("symbols", default={})  # noqa: B039
+SYMBOLS: ContextVar[dict[str, Size]] = ContextVar("symbols", default={})  # noqa: B039
 
 
 #: What a build plans for: sizes of the symbols, by name.
@@ -56,7 +61,7 @@ def at_sizes(sizes: Mapping[str, int]) -> Iterator[None]:
         TYPICAL.reset(token)
 
 
-def known_limits(conditions: Iterable[Any]) -> tuple[tuple[Any, float, float], ...]:
+def known_limits(conditions: Iterable[SizeLike]) -> tuple[tuple[SizeLike, float, float], ...]:
     """The bounds of dims of several symbols among what runs must satisfy, for :data:`KNOWN`."""
     ends = {"at least": lambda n: (n, math.inf), "at most": lambda n: (-math.inf, n)}
     return tuple(
@@ -74,12 +79,12 @@ def plan_for(symbols: Iterable[Any], conditions: Iterable[Any]) -> None:
     KNOWN.set(known_limits(conditions))
 
 
-def usual(dim: Any) -> int:
+def usual(dim: SizeLike) -> int:
     """The number that a dim is at the sizes that the build plans for. Only estimates may depend on it."""
     return value_of(dim, TYPICAL.get()) if isinstance(dim, Dim) else int(dim)
 
 
-def surely(question: Callable[[], Any]) -> bool:
+def surely(question: Callable[[], object]) -> bool:
     """True if the answer to ``question`` about dims is yes for every size; where sizes decide, it is not."""
     try:
         return bool(question())
@@ -87,7 +92,7 @@ def surely(question: Callable[[], Any]) -> bool:
         return False
 
 
-def may_lie(dim: Any, low: int, high: int) -> bool:
+def may_lie(dim: SizeLike, low: int, high: int) -> bool:
     """False if no size brings a dim to ``low`` or more, and below ``high``: as it grows by steps that leave these out.
     TVM's analyzer stops where a condition can never hold."""
     if not is_whole(dim):
@@ -97,9 +102,9 @@ def may_lie(dim: Any, low: int, high: int) -> bool:
     return low + (rest - low) % math.gcd(*steps.values()) < high if steps else bool(low <= rest < high)
 
 
-def product(dims: Iterable[Any]) -> Any:
+def product(dims: Iterable[SizeLike]) -> SizeLike:
     """The product of dims, of which some may be open."""
-    total: Any = 1
+    total: SizeLike = 1
     for dim in dims:
         total = total * dim
     return total
@@ -110,23 +115,23 @@ def has_symbols() -> bool:
     return any(dtype == "int32" for _, dtype in _VARIABLES)
 
 
-def is_symbol(variable_: Any) -> bool:
+def is_symbol(variable_: Expr) -> bool:
     """True for the int32 variable of a symbol."""
     return bool(variable_.same_as(_VARIABLES.get((variable_.name, "int32"))))
 
 
-def narrowed(variable_: Any) -> Any:
+def narrowed(variable_: SizeLike) -> SizeLike:
     """The int32 twin of a symbol's int64 variable; None for any other variable."""
     found = _VARIABLES.get((variable_.name, "int64"))
     return variable(variable_.name, "int32") if found is not None and found.same_as(variable_) else None
 
 
-def symbols_of(dim: Any) -> set[str]:
+def symbols_of(dim: SizeLike) -> set[str]:
     """The names of the symbols that a dim depends on."""
     return {atom.text for atom in symbol_atoms(dim)}
 
 
-def symbol_atoms(dim: Any) -> list[Atom]:
+def symbol_atoms(dim: SizeLike) -> list[Atom]:
     """The symbols that a dim depends on, with their bounds."""
     found: list[Atom] = []
     for atom in (a for monomial in terms_of(dim) for a in monomial):
@@ -134,9 +139,9 @@ def symbol_atoms(dim: Any) -> list[Atom]:
     return found
 
 
-def value_of(dim: Any, values: Mapping[str, int]) -> int:
+def value_of(dim: SizeLike, values: Mapping[str, int]) -> int:
     """The number that a dim is where its symbols have ``values``."""
-    total: Any = 0
+    total: SizeLike = 0
     for monomial, factor in terms_of(dim).items():
         for atom in monomial:
             if atom.kind == "symbol":
@@ -148,12 +153,12 @@ def value_of(dim: Any, values: Mapping[str, int]) -> int:
     return int(total)
 
 
-def replaced(value: Any, known: Mapping[str, Any]) -> Any:
+def replaced(value: SizeLike, known: Mapping[str, SizeLike]) -> SizeLike:
     """A dim with other dims or numbers in the place of the symbols that are ``known``."""
-    functions: dict[str, Any] = {"floor": floor_div, "max": maximum, "min": minimum}
-    total: Any = 0
+    functions: dict[str, SizeLike] = {"floor": floor_div, "max": maximum, "min": minimum}
+    total: SizeLike = 0
     for monomial, factor in terms_of(value).items():
-        term: Any = factor
+        term: SizeLike = factor
         for atom in monomial:
             if atom.kind != "symbol":
                 part = functions[atom.kind](*(replaced(o, known) for o in atom.operands))
@@ -164,7 +169,7 @@ def replaced(value: Any, known: Mapping[str, Any]) -> Any:
     return total
 
 
-def dim_of(expr: Any) -> Any:
+def dim_of(expr: SizeLike) -> SizeLike:
     """The dim that an expression of Relax or TE over the symbols of this build is."""
     if isinstance(expr, (int, Dim)):
         return expr
@@ -195,7 +200,7 @@ def dim_of(expr: Any) -> Any:
     raise Open(f"the shape {expr} is not known")
 
 
-def _holds(condition: Any) -> bool:
+def _holds(condition: SizeLike) -> bool:
     """Whether a comparison of dims is true; raises Open where that depends on the symbols."""
     kind = type(condition).__name__
     if kind == "IntImm":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -18,6 +18,9 @@ from ..objection import out_of_range
 from ..registry import converts
 from ..value import Value
 from .movement import filled_round
+
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
 
 R = relax.op
 
@@ -155,11 +158,11 @@ def window_pads(
 
 
 def require_fit(
-    size: Sequence[Any],
+    size: Sequence[SizeLike],
     kernel: Sequence[int],
     dilations: Sequence[int],
-    begin: Sequence[Any],
-    end: Sequence[Any],
+    begin: Sequence[SizeLike],
+    end: Sequence[SizeLike],
     less: Sequence[int] | None = None,
 ) -> None:
     """Open lengths must be such that a window fits; or does but for ``less`` positions, which are added behind it."""
@@ -279,7 +282,7 @@ def as_shuffle(
 
 
 def _open_transpose(
-    node: Node, x: Value, w: Value, begin: list[int], end: list[Any], extra: list[int]
+    node: Node, x: Value, w: Value, begin: list[int], end: list[SizeLike], extra: list[int]
 ) -> Value:
     """The operator with what is cut from its result at either end, which says how large an open image becomes."""
     spatial = x.rank - 2

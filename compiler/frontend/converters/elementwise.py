@@ -11,6 +11,7 @@ from tvm import relax
 
 from ....schedules.words.dims import Dim, Open, is_open
 from ....schedules.words.refusal import Refusal
+from ....schedules.words.tvm_types import Expr
 from ..implied import broadcast, equal
 from ..node import Node
 from ..registry import converts
@@ -22,7 +23,7 @@ LARGEST_PRODUCT = 8  # exponents up to it become products, of three roundings mo
 LARGEST_WRAPPING = 64  # those of integers, whose products wrap as their powers do
 
 
-def _unary(operator: str, function: Callable[..., Any]) -> None:
+def _unary(operator: str, function: Callable[..., Expr]) -> None:
     @converts(operator)
     def convert(node: Node) -> Value:
         return node.do(function, node.need(0))
@@ -79,7 +80,7 @@ def reciprocal(node: Node) -> Value:
     return node.do(R.divide, node.scalar(1, x), x)
 
 
-def _binary(operator: str, function: Callable[..., Any], since: int = 7) -> None:
+def _binary(operator: str, function: Callable[..., Expr], since: int = 7) -> None:
     @converts(operator, since=since)
     def convert(node: Node) -> Value:
         a, b = same_dtype(node, 2)
@@ -194,7 +195,7 @@ def bit_shift(node: Node) -> Value:
     return node.own("halotile.bit_shift", a, b, left=node.attr("direction") == "LEFT")
 
 
-def _variadic(operator: str, function: Callable[..., Any]) -> None:
+def _variadic(operator: str, function: Callable[..., Expr]) -> None:
     @converts(operator)
     def convert(node: Node) -> Value:
         values = same_dtype(node, len(node.inputs))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
 
@@ -195,7 +193,7 @@ def non_max_suppression(node: Node) -> Value:
     if boxes.rank != 3 or not beside or not is_open((*boxes.shape, *beside)) and boxes.shape != beside:
         raise Refusal(f"its boxes {boxes} do not fit its scores {scores}")
     require_same(boxes.shape, beside, f"its boxes {boxes} and its scores {scores}")
-    known: list[Any] = [0, 0.0, None]  # of what is not given
+    known: list[float | None] = [0, 0.0, None]  # of what is not given
     operands = {} if boxes.part is None else {"n": boxes.part.count}
     for place, letter in enumerate("moa"):
         given = node[2 + place]

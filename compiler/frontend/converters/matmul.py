@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import relax
 
@@ -14,6 +14,9 @@ from ..implied import broadcast, require_equal
 from ..node import Node
 from ..registry import converts
 from ..value import Value
+
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
 
 R = relax.op
 
@@ -36,7 +39,7 @@ def product(node: Node, a: Value, b: Value) -> Value:
     return node.do(R.matmul, a, b)
 
 
-def _in_batch(node: Node, x: Value, batch: Sequence[Any]) -> Value:
+def _in_batch(node: Node, x: Value, batch: Sequence[SizeLike]) -> Value:
     """A stack of matrices whose open dims are as long as the fixed ones of ``batch`` that they are, or one of."""
     own = batch[len(batch) - (x.rank - 2) :]
     stack = [t if isinstance(d, Dim) and isinstance(t, int) else d for d, t in zip(x.shape, own)]

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
 
 from ....schedules.operators.movement import MOST_PARTS
 from ....schedules.words.cases import settled
-from ....schedules.words.dims import Dim, Open, bounds, is_open, maximum, minimum, quotient
+from ....schedules.words.dims import Dim, Open, Size, bounds, is_open, maximum, minimum, quotient
 from ....schedules.words.refusal import Refusal
 from ..implied import broadcast, equal, learn_at_least, learn_at_most, require_at_least, require_equal
 from ..node import Node, normal_axes, normal_axis
 from ..registry import converts
 from ..value import Value
 from .walks import walked_back
+
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
 
 R = relax.op
 GROUP = 16  # tensors joined first where there are too many for one kernel
@@ -202,7 +205,7 @@ def slice_(node: Node) -> Value:
 
 
 def _open_slice(
-    node: Node, x: Value, starts: list[Any], ends: list[Any], axes: list[int], steps: list[int]
+    node: Node, x: Value, starts: list[SizeLike], ends: list[SizeLike], axes: list[int], steps: list[int]
 ) -> Value:
     """The same where a length or a bound is open: it must be clear where bounds lie."""
     for axis, start, end, stride in zip(axes, starts, ends, steps):
@@ -230,7 +233,7 @@ def _open_slice(
     return node.cut(x, shape, axes, first, last, steps)
 
 
-def _simple(start: Any, end: Any, begin: Any, stop: Any) -> tuple[Any, Any]:
+def _simple(start: SizeLike, end: SizeLike, begin: SizeLike, stop: Dim) -> tuple[Size, Size]:
     """Bounds on an open axis as the model's own numbers, where the end does not lie before the beginning of a short
     one; else what they come to."""
     if not isinstance(start, Dim) and start >= 0:
@@ -239,7 +242,7 @@ def _simple(start: Any, end: Any, begin: Any, stop: Any) -> tuple[Any, Any]:
     return begin, min(end, 2**31 - 1) if ordered else stop
 
 
-def _within(bound: Any, length: Any) -> Any:
+def _within(bound: SizeLike, length: SizeLike) -> SizeLike:
     """A bound as ONNX reads it: from the end when negative, and never outside of the axis."""
     if not isinstance(bound, Dim) and bound >= 2**31 - 1:
         return length
@@ -281,7 +284,7 @@ def pad(node: Node) -> Value:
     return _padded(node, x, [maximum(b, 0) for b in begin], [maximum(e, 0) for e in end], mode)
 
 
-def _padded(node: Node, x: Value, begin: list[Any], end: list[Any], mode: str) -> Value:
+def _padded(node: Node, x: Value, begin: list[SizeLike], end: list[SizeLike], mode: str) -> Value:
     if all(p == 0 for p in begin + end):
         return x
     if mode == "constant":
@@ -318,13 +321,13 @@ def constant_pad(node: Node, x: Value, begin: list[int], end: list[int], fill: f
     return node.own("halotile.pad", x, node.scalar(fill, x), begin=begin, end=end)
 
 
-def _mirrored(node: Node, x: Value, axis: int, begin: Any, end: Any, mode: str) -> Value:
+def _mirrored(node: Node, x: Value, axis: int, begin: SizeLike, end: SizeLike, mode: str) -> Value:
     """Pads by open widths: positions i of n become n - 1 - |n - 1 - |i||, or are clamped for ``edge``."""
     length = x.shape[axis]
     if mode == "wrap":
         raise Open(f"mode '{mode}' along an open dimension of {x}")
 
-    def count(first: Any, stop: Any) -> Value:
+    def count(first: SizeLike, stop: Dim) -> Value:
         return node.do(R.arange, first, stop, 1, dtype="int64")
 
     place, last = count(-begin, length + end), count(length - 1, length)
@@ -335,7 +338,7 @@ def _mirrored(node: Node, x: Value, axis: int, begin: Any, end: Any, mode: str) 
     return node.do(R.take, x, place, axis=axis)
 
 
-def filled_round(node: Node, x: Value, begin: list[Any], end: list[Any], fill: Value) -> Value:
+def filled_round(node: Node, x: Value, begin: list[SizeLike], end: list[SizeLike], fill: Value) -> Value:
     """Pads whose widths follow from open dimensions (a map as large as the one beside it), or whose ``fill`` (rank 0)
     is known at run time only: joined with filled parts."""
     for axis in range(x.rank):

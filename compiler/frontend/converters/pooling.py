@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -20,6 +20,9 @@ from .conv import require_fit, window_pads
 from .elementwise import LARGEST_PRODUCT, whole_power
 from .movement import filled_round
 
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
+
 R = relax.op
 
 
@@ -32,8 +35,8 @@ class Window:
     dilations: list[int]
     begin: list[int]
     end: list[int]
-    output: list[Any]
-    size: list[Any]
+    output: list[SizeLike]
+    size: list[SizeLike]
     ceil: bool = False
 
     @property
@@ -75,7 +78,7 @@ def window(node: Node, x: Value) -> Window:
     if late and is_open(x.shape[2:]):  # whether the last window lies in the padding
         raise Open(f"ceil_mode over open dimensions of {x} with pads or steps longer than the window")
     require_fit(x.shape[2:], kernel, dilations, begin, end, [s - 1 if ceil else 0 for s in strides])
-    output: list[Any] = []
+    output: list[SizeLike] = []
     for n, k, s, d, b, e in zip(x.shape[2:], kernel, strides, dilations, begin, end):
         room = n + b + e - (k - 1) * d - 1
         length = (-(-room // s) if ceil else room // s) + 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -21,6 +21,9 @@ from ..node import Node
 from ..registry import converts
 from ..value import Value
 from .movement import concatenated
+
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
 
 R = relax.op
 
@@ -237,7 +240,7 @@ def recurrent(node: Node) -> list[Value | None]:
 
 
 def _kernel(
-    node: Node, d: int, flat: Value, steps: tuple[Any, Any], backwards: bool, lengths: Value | None, batch_first: bool
+    node: Node, d: int, flat: Value, steps: tuple[int, int], backwards: bool, lengths: Value | None, batch_first: bool
 ) -> list[Value]:
     """One direction: Y [T, B, H], the last state [B, H], and for LSTM the last cell, of ``steps`` (T, B)."""
     length, batch = steps
@@ -358,7 +361,7 @@ def _cell(node: Node, d: int, gates: int, hidden: int, directions: int) -> Cell:
     )
 
 
-def _require_fit(node: Node, batch: Any, width: Any, w: Value, batch_first: bool) -> None:
+def _require_fit(node: Node, batch: SizeLike, width: SizeLike, w: Value, batch_first: bool) -> None:
     """What it reads must be as wide as its weights, and its lengths and initial states of as many sequences."""
     require_equal(width, w.shape[2], f"the width of {node.need(0)} and of its weights {w}")
     r, bias, peephole = node.need(2), node[3], node[7] if node.operator == "LSTM" else None
@@ -375,7 +378,7 @@ def _require_fit(node: Node, batch: Any, width: Any, w: Value, batch_first: bool
             require_equal(given.shape[axis], batch, f"the batch of {node.need(0)} and of operand {index}, {given}")
 
 
-def _initial(node: Node, index: int, d: int, batch: Any, hidden: int, batch_first: bool, dtype: str) -> Value:
+def _initial(node: Node, index: int, d: int, batch: SizeLike, hidden: int, batch_first: bool, dtype: str) -> Value:
     given = node[index]
     if given is None:
         zeros = node.const(np.zeros((1 if is_open([batch]) else batch, hidden), dtype))
@@ -396,7 +399,7 @@ def _assembled(
     steps: list[list[Value]],
     finals: list[list[Value]],
     batch_first: bool,
-    shape: tuple[Any, Any, int],
+    shape: tuple[SizeLike, SizeLike, SizeLike],
 ) -> list[Value | None]:
     length, batch, hidden = shape
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -25,6 +25,9 @@ from ..value import Value
 from . import resize_integers, resize_open
 from .movement import take
 
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
+
 R = relax.op
 
 
@@ -33,8 +36,8 @@ class Axis:
     """One resized axis: its length, the output's, the scale between them and the region of interest."""
 
     axis: int
-    size: Any
-    output: Any
+    size: SizeLike
+    output: SizeLike
     scale: float
     roi: tuple[float, float]
 
@@ -227,14 +230,14 @@ def _require_factors(factors: Sequence[float]) -> None:
         raise Refusal(f"scales {list(factors)} are not positive numbers")
 
 
-def _scaled(length: Any, scale: float) -> Any:
+def _scaled(length: SizeLike, scale: float) -> SizeLike:
     """floor(length * scale) in float32, where 10 * 0.7 is 7 and no less."""
     if not isinstance(length, Dim):
         return math.floor(np.float32(length) * np.float32(scale))
     return resize_open.scaled(length, scale)
 
 
-def _ratio(target: Target, length: Any) -> float:
+def _ratio(target: Target, length: SizeLike) -> float:
     if target == length:
         return 1.0
     if length == 0:
@@ -247,7 +250,7 @@ def _ratio(target: Target, length: Any) -> float:
     return float(exact)
 
 
-def _positions(axis: Axis, coordinate: str, real: type[np.floating[Any]] = np.float64) -> np.ndarray:
+def _positions(axis: Axis, coordinate: str, real: type[np.floating] = np.float64) -> np.ndarray:
     """Where in the input each output position lies, computed in ``real``.
 
     Nearest neighbours are chosen from float32 positions, as ONNX Runtime does and exporters' models expect: 17 / 1.7 is

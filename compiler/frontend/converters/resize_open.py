@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -19,6 +19,9 @@ from tvm import relax
 from ....schedules.words.dims import Dim, Open, floor_div
 from ..node import Node
 from ..value import Value
+
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
 
 R = relax.op
 
@@ -30,7 +33,7 @@ class Places:
     """Output o of an axis reads at (step o + start) / parts."""
 
     step: int
-    start: Any
+    start: SizeLike
     parts: int
 
 
@@ -40,7 +43,7 @@ def fraction(scale: float) -> Fraction | None:
     return found if max(found.numerator, found.denominator) <= LARGEST else None
 
 
-def places(size: Any, output: Any, scale: float, coordinate: str) -> Places:
+def places(size: SizeLike, output: SizeLike, scale: float, coordinate: str) -> Places:
     """Where an axis is read; Open for coordinates that are none of a fraction."""
     by = fraction(scale)
     if by is None:
@@ -57,7 +60,7 @@ def places(size: Any, output: Any, scale: float, coordinate: str) -> Places:
     raise Open(f"{coordinate} along the open dimension {size}, which is scaled by {scale}")
 
 
-def nearest(node: Node, x: Value, axis: int, output: Any, at: Places, rounding: str) -> Value:
+def nearest(node: Node, x: Value, axis: int, output: SizeLike, at: Places, rounding: str) -> Value:
     """The element nearest to each place."""
     up = {"ceil": at.parts - 1, "floor": 0}.get(rounding)
     if up is None:  # the middle of two goes down or up
@@ -66,7 +69,12 @@ def nearest(node: Node, x: Value, axis: int, output: Any, at: Places, rounding: 
 
 
 def interpolated(
-    node: Node, x: Value, axis: int, output: Any, at: Places, taps: Callable[[Any], list[tuple[int, Any]]]
+    node: Node,
+    x: Value,
+    axis: int,
+    output: SizeLike,
+    at: Places,
+    taps: Callable[[SizeLike], list[tuple[int, SizeLike]]],
 ) -> Value:
     """The sum of ``taps``: (offset from the element before a place, weight), given how far behind that the place is."""
     whole = not isinstance(at.start, Dim) and at.step % at.parts == 0
@@ -85,7 +93,7 @@ def interpolated(
     return total
 
 
-def _read(node: Node, x: Value, axis: int, output: Any, at: Places, offset: int) -> Value:
+def _read(node: Node, x: Value, axis: int, output: SizeLike, at: Places, offset: int) -> Value:
     """``x`` at floor(place) + offset, where it has elements, else at its edges."""
     size = x.shape[axis]
     step, start = at.step // at.parts, at.start // at.parts + offset
@@ -98,12 +106,12 @@ def _read(node: Node, x: Value, axis: int, output: Any, at: Places, offset: int)
     return node.own("halotile.gather", x, node.do(R.maximum, index, node.const(0, "int64")), axis=axis)
 
 
-def _numerators(node: Node, output: Any, at: Places) -> Value:
+def _numerators(node: Node, output: SizeLike, at: Places) -> Value:
     counted = node.do(R.multiply, node.counting(output), node.const(at.step, "int64"))
     return node.do(R.add, counted, Value.of_contents(at.start, "int64"))
 
 
-def _between(node: Node, output: Any, at: Places, x: Value) -> Value:
+def _between(node: Node, output: SizeLike, at: Places, x: Value) -> Value:
     """How far each place lies behind the element before it, from 0 to 1."""
     above = _numerators(node, output, at)
     parts = node.const(at.parts, "int64")
@@ -117,48 +125,48 @@ class _Vector:
     def __init__(self, node: Node, value: Value) -> None:
         self.node, self.value = node, value
 
-    def _with(self, function: Any, other: Any, turned: bool = False) -> _Vector:
+    def _with(self, function: Callable[..., SizeLike], other: SizeLike, turned: bool = False) -> _Vector:
         second = other.value if isinstance(other, _Vector) else self.node.scalar(other, self.value)
         pair = (second, self.value) if turned else (self.value, second)
         return _Vector(self.node, self.node.do(function, *pair))
 
-    def __add__(self, other: Any) -> _Vector:
+    def __add__(self, other: SizeLike) -> _Vector:
         return self._with(R.add, other)
 
-    def __radd__(self, other: Any) -> _Vector:
+    def __radd__(self, other: SizeLike) -> _Vector:
         return self._with(R.add, other)
 
-    def __sub__(self, other: Any) -> _Vector:
+    def __sub__(self, other: SizeLike) -> _Vector:
         return self._with(R.subtract, other)
 
-    def __rsub__(self, other: Any) -> _Vector:
+    def __rsub__(self, other: SizeLike) -> _Vector:
         return self._with(R.subtract, other, True)
 
-    def __mul__(self, other: Any) -> _Vector:
+    def __mul__(self, other: SizeLike) -> _Vector:
         return self._with(R.multiply, other)
 
-    def __rmul__(self, other: Any) -> _Vector:
+    def __rmul__(self, other: SizeLike) -> _Vector:
         return self._with(R.multiply, other)
 
 
-def linear(t: Any) -> list[tuple[int, Any]]:
+def linear(t: SizeLike) -> list[tuple[int, SizeLike]]:
     """The two elements about a place."""
     return [(0, 1 - t), (1, t)]
 
 
-def cubic(a: float) -> Callable[[Any], list[tuple[int, Any]]]:
+def cubic(a: float) -> Callable[[SizeLike], list[tuple[int, SizeLike]]]:
     """The four elements about a place, by the cubic kernel of coefficient ``a``."""
 
-    def near(t: Any) -> Any:
+    def near(t: SizeLike) -> SizeLike:
         return ((a + 2) * t - (a + 3)) * t * t + 1
 
-    def far(t: Any) -> Any:
+    def far(t: SizeLike) -> SizeLike:
         return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
 
     return lambda t: [(-1, far(t + 1)), (0, near(t)), (1, near(1 - t)), (2, far(2 - t))]
 
 
-def scaled(length: Dim, scale: float) -> Any:
+def scaled(length: Dim, scale: float) -> Dim:
     """floor(length * scale); Open where float32 decides what it is."""
     by = fraction(scale)
     if by is None:

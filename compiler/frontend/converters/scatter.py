@@ -26,7 +26,7 @@ def scatter_elements(node: Node) -> Value:
     require_beside(indices, x, axis)
     if indices.array is not None and not is_open((*x.shape, *updates.shape)):
         known = _resolved(indices.array, x.shape[axis])
-        where = list(np.indices(indices.shape))
+        where: list[np.ndarray] = list(np.indices(indices.shape))
         where[axis] = known
         flat = np.ravel_multi_index(tuple(where), x.shape).reshape(-1)
         done = _known(node, x, flat, updates, math.prod(x.shape), reduction)

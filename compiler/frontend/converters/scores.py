@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
 
@@ -69,7 +67,7 @@ def rows(node: Node, x: Value) -> Value:
 
 
 def _kind(node: Node, taken: tuple[str, ...]) -> str:
-    kind: Any = node.attr("post_transform", "NONE")
+    kind: str = node.attr("post_transform", "NONE")
     if kind not in taken:
         raise Refusal(f"its post_transform {kind} is not supported for these scores; {' and '.join(taken)} are")
     return kind

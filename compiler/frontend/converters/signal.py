@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -16,6 +16,9 @@ from ..node import Node, normal_axis
 from ..registry import converts
 from ..value import Value
 from .movement import take
+
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
 
 R = relax.op
 
@@ -140,7 +143,7 @@ def stft(node: Node) -> Value:
     return node.cast(run(node.cast(x, "float64"), wide), x.dtype)
 
 
-def _frames(node: Node, frames: Any, step: int, length: int) -> Callable[[Value], Value]:
+def _frames(node: Node, frames: SizeLike, step: int, length: int) -> Callable[[Value], Value]:
     """What takes the frames of signals [B, T]."""
     if not is_open([frames]):
         node.require_room(frames * length, "where its frames are")

@@ -3,8 +3,6 @@ them. Results are float32 whatever the features are, as the standard says."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
 
@@ -95,7 +93,7 @@ def label_encoder(node: Node) -> Value:
     x = node.need(0)
     keys, _ = _table(node, "keys")
     values, kind = _table(node, "values")
-    fallback: Any = node.attr(f"default_{kind}", -1 if kind == "int64" else 0.0)
+    fallback: object = node.attr(f"default_{kind}", -1 if kind == "int64" else 0.0)
     fallback = node.attr("default_tensor").array if "default_tensor" in node.attributes else fallback
     last = np.append(values, np.array(fallback, values.dtype).reshape(-1)[:1])
     column = node.reshape(x, (*x.shape, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -17,6 +17,9 @@ from ..node import Node, normal_axis, require_addressable
 from ..registry import converts
 from ..value import PLAIN, Value
 from .walks import walk
+
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
 
 R = relax.op
 
@@ -132,7 +135,9 @@ def _open_range(node: Node) -> Value:
     """Whole bounds, also where the model counts in floats: those are counted in integers and widened."""
     dtype = node.need(0).dtype
     given = [c.reshape(-1)[0] if (c := node.need(i).contents) is not None and c.size == 1 else None for i in range(3)]
-    whole: list[Any] = [int(b) if not isinstance(b, (Dim, type(None))) and float(b).is_integer() else b for b in given]
+    whole: list[SizeLike] = [
+        int(b) if not isinstance(b, (Dim, type(None))) and float(b).is_integer() else b for b in given
+    ]
     if not all(isinstance(b, (int, Dim)) and is_whole(b) for b in whole) or isinstance(whole[2], Dim) or not whole[2]:
         raise Open(f"its bounds are {given[0]}, {given[1]} and {given[2]}; open ones need a whole step that is known")
     start, limit, delta = whole

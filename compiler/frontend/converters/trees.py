@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -23,6 +23,9 @@ from ..node import Node
 from ..registry import converts
 from ..value import Value
 from .scores import chosen, either, labels, of_two, regressed, rows, transformed
+
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
 
 R = relax.op
 ML = "ai.onnx.ml"
@@ -214,7 +217,7 @@ def _numbered(node: Node, kind: str, results: int) -> Forest:
     for index in range(count, len(names)):
         children[index] = [_known(place, (int(tree[index]), int(w[index]))) for w in ways]
     parents = {*children[count:].reshape(-1).tolist()}
-    first: dict[Any, int] = {}
+    first: dict[int, SizeLike] = {}
     for name in names:  # in the model's order
         if place[name] not in parents:
             first.setdefault(name[0], place[name])
@@ -234,7 +237,7 @@ def _numbered(node: Node, kind: str, results: int) -> Forest:
                   np.array([*first.values()], "int32"), weights)  # fmt: skip
 
 
-def _known(place: dict[Any, int], name: tuple[int, int]) -> int:
+def _known(place: dict[tuple[int, int], int], name: tuple[int, int]) -> int:
     if name not in place:
         raise Refusal(f"node {name[1]} of tree {name[0]}, which another names, is not there")
     return place[name]
@@ -250,7 +253,7 @@ def _tabled(node: Node) -> Forest:
     weights = np.full((count, node.attr("n_targets", 1)), np.nan, given.dtype)
     weights[np.arange(count), node.attr("leaf_targetids")] = given
 
-    def behind(table: Sequence[Any], head: Any, dtype: str) -> np.ndarray:
+    def behind(table: Sequence[object], head: object, dtype: str) -> np.ndarray:
         return np.concatenate([np.full(count, head), np.array(table)]).astype(dtype)
 
     sides = [(node.attr(f"nodes_{s}leafs"), np.array(node.attr(f"nodes_{s}nodeids"))) for s in ("true", "false")]

@@ -8,7 +8,7 @@ and come last, as in NumPy.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -21,6 +21,9 @@ from ..registry import converts
 from ..value import Value
 from .elementwise import nan
 from .indexing import chosen, read
+
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
 
 R = relax.op
 
@@ -66,7 +69,7 @@ def unique(node: Node) -> list[Value | None]:
     return [with_part(values, axis, count), with_part(first, 0, count), inverse, with_part(counts, 0, count)]
 
 
-def _whole(number: Any) -> Value:
+def _whole(number: SizeLike) -> Value:
     """A number or dim as a tensor."""
     return Value.of_contents(number, "int64")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import relax
 
@@ -10,10 +10,13 @@ from ....schedules.words.dims import Dim, Open, bounds, maximum, minimum
 from ..node import Node
 from ..value import Value
 
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
+
 R = relax.op
 
 
-def walk(node: Node, start: Any, step: int, count: Any, dtype: str = "int64") -> Value:
+def walk(node: Node, start: SizeLike, step: int, count: SizeLike, dtype: str = "int64") -> Value:
     """start, start + step, ... : ``count`` of them."""
     if step > 0:
         return node.do(R.arange, start, start + count * step, step, dtype=dtype)
@@ -23,7 +26,7 @@ def walk(node: Node, start: Any, step: int, count: Any, dtype: str = "int64") ->
     return node.do(R.subtract, node.do(R.arange, start, start + 1, 1, dtype=dtype), steps)
 
 
-def walked_back(node: Node, x: Value, axis: int, start: Any, end: Any, step: int) -> Value:
+def walked_back(node: Node, x: Value, axis: int, start: SizeLike, end: SizeLike, step: int) -> Value:
     """x[start:end:step] along one axis for a negative step: the first position lies within the axis, the end before the
     last one or in front of all."""
     length = x.shape[axis]
@@ -33,7 +36,7 @@ def walked_back(node: Node, x: Value, axis: int, start: Any, end: Any, step: int
     return node.do(R.take, x, walk(node, first, step, count), axis=axis)
 
 
-def _counted(bound: Any, length: Any) -> Any:
+def _counted(bound: SizeLike, length: SizeLike) -> SizeLike:
     """A bound as a position: from the end when negative."""
     low, high = bounds(bound)
     if low < 0 <= high:

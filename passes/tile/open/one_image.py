@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ....schedules.operators.regions import Refusal, group_needs
 from ....schedules.words.dims import is_dim, to_relax
@@ -21,13 +21,17 @@ from ....schedules.words.sizes import dim_of, replaced, symbols_of
 from .lines import Lines
 from .twin import Twins
 
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
+    from ....schedules.words.tvm_types import Expr
+
 
 @dataclass(eq=False)
 class OneImage(Twins):
     """The groups of a batch of ``batch`` images for one of them; ``sizes`` is 1 for the batch's symbol, and leaves all
     other symbols open."""
 
-    batch: Any = None
+    batch: SizeLike = None
     able: dict[Group, bool] = field(default_factory=dict)
 
     @staticmethod
@@ -40,10 +44,10 @@ class OneImage(Twins):
         sizes = dict.fromkeys(symbols_of(batch), 1)
         return OneImage(sizes, batch=batch) if len(sizes) == 1 and replaced(batch, sizes) == 1 else None
 
-    def number(self, dim: Any) -> Any:
+    def number(self, dim: SizeLike) -> SizeLike:
         return replaced(dim, self.sizes) if is_dim(dim) else dim
 
-    def _size(self, expr: Any) -> Any:
+    def _size(self, expr: Expr) -> SizeLike:
         found = self.number(dim_of(expr))
         return to_relax(found) if is_dim(found) else found
 

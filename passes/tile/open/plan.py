@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ....schedules.tiled.box_support import box_alignment
 from ....schedules.tiled.core_sharing import WIDE
@@ -30,6 +30,9 @@ from ...memory.open_offsets import below
 from ...memory.placement import Life, place
 from ..plan.form import RING, Untileable
 from .lines import Lines
+
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
 
 PERIOD = 512  # sizes of an image after which remainders repeat
 
@@ -130,7 +133,7 @@ def _behind(groups: Sequence[Group], links: Sequence[Link], member: int) -> int:
     """The most rows at the end of what ``member`` makes that none of its readers needs: it computes them with the last
     that one does. Raises Untileable if that depends on more than remainders of the image's size."""
     height = groups[member].outputs[0].shape[2]
-    end: Any = 0
+    end: SizeLike = 0
     for link in links:
         read = groups[link.reader].outputs[0].shape[2]
         end = maximum(end, floor_div(link.rows.slope * (read - 1) + link.rows.after, link.rows.divisor))
@@ -147,7 +150,9 @@ def _behind(groups: Sequence[Group], links: Sequence[Link], member: int) -> int:
     return max(0, *found)
 
 
-def _bounds(links: Sequence[Sequence[Link]], units: Sequence[int], late: Sequence[int], line: Any) -> list[_Bounds]:
+def _bounds(
+    links: Sequence[Sequence[Link]], units: Sequence[int], late: Sequence[int], line: SizeLike
+) -> list[_Bounds]:
     """The bounds of every member along one axis. Raises Untileable where readers go at different paces."""
     last = _Bounds(Fraction(1), Fraction(0), Fraction(0), Fraction(0))
     found: list[_Bounds] = [last] * len(links)
@@ -199,11 +204,11 @@ def _widths(bounds: Sequence[_Bounds], columns: int) -> list[int]:
 
 def _everything(
     groups: Sequence[Group], links: Sequence[Sequence[Link]], alignments: Sequence[tuple[int, int]], axis: int
-) -> list[Any]:
+) -> list[SizeLike]:
     """All rows (``axis`` 2) or columns (3) that each member makes, with what is read beyond the edges: no window holds
     more of an image."""
     starts = [0] * len(groups)
-    found: list[Any] = [g.outputs[0].shape[axis] for g in groups]
+    found: list[SizeLike] = [g.outputs[0].shape[axis] for g in groups]
     for member in reversed(range(len(groups) - 1)):
         end = groups[member].outputs[0].shape[axis]
         for link in links[member]:
@@ -221,15 +226,15 @@ def _windows(
     layouts: Mapping[Value, Layout],
     links: Sequence[Sequence[Link]],
     units: Sequence[int],
-    held: Sequence[Any],
-    widths: Sequence[Any],
+    held: Sequence[SizeLike],
+    widths: Sequence[SizeLike],
     whole: frozenset[int],
-) -> tuple[dict[Value, Window], Any]:
+) -> tuple[dict[Value, Window], SizeLike]:
     """The windows of all inner values, and the bytes that they take together. One that keeps nothing from stripe to
     stripe lives from its producer to its reader, and shares bytes with others; any other has bytes of its own."""
     shapes: list[Layout] = []
     lives: list[Life] = []
-    sizes: list[Any] = []
+    sizes: list[SizeLike] = []
     values: list[Value] = []
     for member, group in enumerate(groups[:-1]):
         if member in whole:
@@ -248,7 +253,7 @@ def _windows(
             lives.append(Life(max(ALIGNMENT, usual(size)), first, last))
     starts, _ = place(lives)
     under, total = below(lives, starts), 0
-    offsets: dict[int, Any] = {}
+    offsets: dict[int, SizeLike] = {}
     for i in sorted(range(len(lives)), key=lambda i: starts[i]):
         offsets[i] = 0
         for j in under[i]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....errors import HalotileError, ShapeError
 from ....schedules.tiled.box_support import any_box_opens, box_refusal
@@ -37,6 +37,9 @@ from .one_image import OneImage
 from .plan import Tiles, plan_open
 from .twin import Twins
 
+if TYPE_CHECKING:
+    from ....targets.plain import JsonView
+
 Bounds = Mapping[str, int | None]  # the largest size of every symbol; None: whatever memory holds
 
 
@@ -45,7 +48,7 @@ class OpenTile:
     """``tile``, ``memory_budget``, ``optimize``, ``policy`` and ``closing`` are those of Tile. ``most`` are the largest
     sizes of the symbols."""
 
-    tile: str | Mapping[str, Any]
+    tile: str | JsonView
     memory_budget: int | None
     optimize: str
     policy: Policy
@@ -148,7 +151,9 @@ class OpenArena(Arena):
 
     source: Source = field(kw_only=True)
 
-    def __call__(self, program: Program, plans: Sequence[Any], rooms: Rooms, sized: bool) -> int:
+    def __call__(
+        self, program: Program, plans: Sequence[Any], rooms: Rooms, sized: bool
+    ) -> int:
         result = replaced(self.source.groups(program), plans, rooms)
         return self.of(result, self.source.places_of(program), sized)
 
@@ -275,7 +280,7 @@ class Source:
         return plan_open(singles, layouts, replace(tiles, quanta=quanta), left, self.lines, work, images)
 
 
-def _wished(source: Source, program: Program, wish: Mapping[str, Any], cores: int) -> tuple[int, int, OpenTilePlan]:
+def _wished(source: Source, program: Program, wish: JsonView, cores: int) -> tuple[int, int, OpenTilePlan]:
     """The plan that a user's ``wish`` asks for (user_request.py), as (first group, last group, plan)."""
     asked = wished(program, wish, cores)
     rows, columns = checked_shape(wish.get("shape", (16, None)))

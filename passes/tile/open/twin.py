@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
 from tvm import relax
@@ -18,7 +18,11 @@ from ....schedules.words.dims import is_dim
 from ....schedules.words.group import Group, Node, Value
 from ....schedules.words.layout import Layout
 from ....schedules.words.sizes import dim_of, value_of
+from ....schedules.words.tvm_types import Attribute, Expr, Type
 from ...memory.places import Places
+
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
 
 
 @dataclass(eq=False)
@@ -37,10 +41,10 @@ class Twins:
             self.values[value] = value if shape == value.shape else Value(value.name, shape, value.dtype)
         return self.values[value]
 
-    def shape(self, shape: Sequence[Any]) -> tuple[int, ...]:
+    def shape(self, shape: Sequence[SizeLike]) -> tuple[int, ...]:
         return tuple(self.number(d) for d in shape)
 
-    def number(self, dim: Any) -> int:
+    def number(self, dim: SizeLike) -> int:
         return value_of(dim, self.sizes) if is_dim(dim) else dim
 
     def layout(self, layout: Layout) -> Layout:
@@ -72,19 +76,19 @@ class Twins:
             self.nodes[node] = Node(node.name, node.operator, self._call(node.call), operands, results, node.sources)
         return self.nodes[node]
 
-    def _operand(self, operand: Any) -> Any:
+    def _operand(self, operand: Attribute) -> Attribute:
         if isinstance(operand, Value):
             return self.value(operand)
         if isinstance(operand, tuple):
             return tuple(map(self._operand, operand))
         return self._argument(operand)
 
-    def _call(self, call: Any) -> Any:
+    def _call(self, call: Expr) -> Expr:
         """The call on arguments of these sizes."""
         args = [self._argument(a) for a in call.args]
         return Call(call.op, args, call.attrs, ret_ty=self._type(call.ty))
 
-    def _argument(self, expr: Any) -> Any:
+    def _argument(self, expr: Expr) -> Expr:
         if isinstance(expr, relax.ShapeExpr):
             return relax.ShapeExpr([self._size(d) for d in expr.values])
         if isinstance(expr, relax.Tuple):
@@ -93,12 +97,12 @@ class Twins:
             return expr
         return relax.Var(getattr(expr, "name", "v"), self._type(expr.ty))
 
-    def _type(self, type_: Any) -> Any:
+    def _type(self, type_: Type) -> Type:
         if isinstance(type_, relax.TensorType) and type_.shape is not None:
             return relax.TensorType([self._size(d) for d in type_.shape], str(type_.dtype.dtype))
         if hasattr(type_, "fields"):
             return relax.TupleType([self._type(f) for f in type_.fields])
         return type_
 
-    def _size(self, expr: Any) -> int:
+    def _size(self, expr: Expr) -> int:
         return self.number(dim_of(expr))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from ....schedules.words.group import Group
+from ....schedules.words.group import Group, Node
 
 POOLS = ("relax.nn.max_pool2d", "relax.nn.avg_pool2d")
 
@@ -20,7 +19,7 @@ def work_per_element(group: Group) -> float:
     return total / positions if positions else 0.0
 
 
-def macs(node: Any) -> float:
+def macs(node: Node) -> float:
     """Multiply-adds of a convolution, transposed or not; the elements of a pool's windows; one an element otherwise."""
     operator, inputs, results = node.operator, node.inputs, node.results
     if len(inputs) > 1 and operator.startswith("relax.nn.conv"):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....errors import HalotileError
 from ....schedules.scratchpad.kernel import MOST_TRANSFERS, most_transfers, scratch_bytes
@@ -31,6 +31,9 @@ from ..search.program import Program
 from ..tile import TileResult, joined
 from ..user_request import checked_shape
 from .costs import predicted
+
+if TYPE_CHECKING:
+    from ....targets.plain import JsonView
 
 MISSES = 3  # chains that do not fit before longer ones are given up
 
@@ -53,7 +56,7 @@ class Stripes:
     name: str = "tile"
 
     @staticmethod
-    def of(tile: str | Mapping[str, Any], policy: Policy) -> Stripes:
+    def of(tile: str | JsonView, policy: Policy) -> Stripes:
         """The pass that a build asks for: ``{"shape": (rows, None)}`` fixes the height of stripes. Raises HalotileError
         for any other wish."""
         if isinstance(tile, str) or not tile:
@@ -74,7 +77,7 @@ class Stripes:
         """``groups`` with chains in stripes: from the last group back, the longest chains whose windows, streams and
         scratch fit the scratchpad."""
         program = Program(groups, layouts, places, frozenset(outputs))
-        plans: list[tuple[int, int, Any]] = []
+        plans: list[tuple[int, int, StripePlan]] = []
         last = len(groups) - 1
         while last >= 0:
             found = self._longest(program, last, target)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -79,7 +78,7 @@ class _PixelConv(MatrixConv):
                         at = place + part * self.plane + strip.filled * words + z
                         k.store(self.data, at, tirx.IntImm("int32", 0))
 
-    def _rows(self, task: Task, phase: int, y: Expr) -> list[Any]:
+    def _rows(self, task: Task, phase: int, y: Expr) -> list[Expr]:
         """The rows of the input whose channels pixels of row ``y`` of a plane hold."""
         facts, last = self.facts, self.facts.data.shape[2] + self.facts.margins()[2][1] - 1
         first = (task.origin[0] + y) * facts.strides[0] + phase - facts.before[0]
@@ -89,7 +88,7 @@ class _PixelConv(MatrixConv):
             found.append(self.conv.bind(row, 1 << 24) if self.facts.before[0] == 0 else self.k.bind(row, "o"))
         return found
 
-    def _make(self, n: Expr, rows: list[Any], first: Expr, place: Any) -> None:
+    def _make(self, n: Expr, rows: list[Expr], first: Expr, place: Expr) -> None:
         """Sixteen pixels from ``first`` on, of the row at ``place``."""
         k, words = self.k, self.strip.pixels.words
         held = [k.local("words", "int32", words * PAIRS) for _ in range(self.parts)]
@@ -110,7 +109,7 @@ class _PixelConv(MatrixConv):
             at = place + part * self.plane + first * words
             k.store(self.data, _run(at, PAIRS * words), value)
 
-    def _read(self, n: Expr, rows: list[Any], slot: tuple[int, int] | None, pixel: Any) -> Any | None:
+    def _read(self, n: Expr, rows: list[Expr], slot: tuple[int, int] | None, pixel: Expr) -> Expr | None:
         if slot is None:
             return None
         row, channel = slot

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from ..kernel import PARALLEL_FLOPS
 from ..register_tile import Space
 from ..weight_bandwidth import stream_rate
 from .strips import Strip, Tap, roomy, strips_of
+
+if TYPE_CHECKING:
+    from ...words.size_like import SizeLike
 
 KIND = "amx-int8"
 SHARE = 0.3  # of the second-level cache for a strip's data: weights and results pass beside it
@@ -118,7 +121,7 @@ def held_bytes(plan: BytesPlan) -> int:
     return found
 
 
-def bytes_of(plan: BytesPlan, places: Any, pitch: Any) -> Any:
+def bytes_of(plan: BytesPlan, places: SizeLike, pitch: SizeLike) -> SizeLike:
     """The same of so many ``places`` in rows of ``pitch``."""
     last = max((w.row, w.begin) for w in plan.windows)
     end = (places + SUMS * ROWS + last[0] * pitch) * plan.place + max(w.begin for w in plan.windows)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import tirx
@@ -36,6 +36,9 @@ from ..register_tile import Tile
 from .int8_choose import BytesPlan, Window, bytes_of, held_bytes, workers_of
 from .prefetch import Next
 from .tasks import Places, Task
+
+if TYPE_CHECKING:
+    from ...words.size_like import SizeLike
 
 WORDS = REGISTER_BYTES // 4
 
@@ -57,7 +60,7 @@ class _Bytes(Places):
         super().__post_init__()
         self.windows = self.plan.windows
         self.steps = len(self.windows)
-        self.offsets: Any = None
+        self.offsets: Expr = None
 
     def emit(self) -> None:
         k, ctx = self.k, self.ctx
@@ -81,7 +84,7 @@ class _Bytes(Places):
                 self._panels(task)
             self.unit.release()
 
-    def fitted(self, rows: Any, columns: Any) -> list[Any]:
+    def fitted(self, rows: SizeLike, columns: SizeLike) -> list[SizeLike]:
         """Bytes of the strip that a box of at most ``rows x columns`` outputs has."""
         return [bytes_of(self.plan, *self.places(rows, columns))]
 
@@ -109,7 +112,7 @@ class _Bytes(Places):
                             self._copy_place(task, i, phase, (y, x), first + 4 * self.ctx.ranged(cb, number), each)
 
     def _copy_place(
-        self, task: Task, number: int, phase: tuple[int, int], place: tuple[Any, Any], first: Expr, count: int
+        self, task: Task, number: int, phase: tuple[int, int], place: tuple[Expr, Expr], first: Expr, count: int
     ) -> None:
         """``count`` blocks from ``first`` on of one place of a phase."""
         k, block = self.k, self.plan.block
@@ -123,7 +126,7 @@ class _Bytes(Places):
     # -- the products -----------------------------------------------------------------------------
 
     def _sums(
-        self, shape: tuple[int, int], block: Expr, first: Expr, turn: tuple[Any, Any], beside: Callable[[Any], None]
+        self, shape: tuple[int, int], block: Expr, first: Expr, turn: tuple[Expr, Expr], beside: Callable[[Expr], None]
     ) -> None:
         k, place = self.k, self.plan.place
         blocks = int(turn[1]) if isinstance(turn[1], (int, tirx.IntImm)) else None

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import tirx
@@ -36,6 +36,9 @@ from ..register_tile import Tile
 from .choose import LINE, MatrixPlan, held_bytes, workers_of
 from .prefetch import Next, NextData
 from .tasks import Places, Task
+
+if TYPE_CHECKING:
+    from ...words.size_like import SizeLike
 
 
 def build_matrix(request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel:
@@ -57,8 +60,8 @@ class MatrixConv(Places):
         self.pairs = -(-self.facts.channels // DEPTH)
         self.words = 2 if self.in_order else 1  # elements of the scratch in one
         self.apart = PAIRS * self.words  # elements from place to place
-        self.plane: Any = self.strip.places * self.apart  # elements of one part of one pair of blocks
-        self.phase: Any = self.pairs * self.parts * self.plane
+        self.plane: SizeLike = self.strip.places * self.apart  # elements of one part of one pair of blocks
+        self.phase: SizeLike = self.pairs * self.parts * self.plane
         self.taps = self.facts.taps  # of each pair of blocks
         self.first_tap = self.first_word = 0  # of these, among all whose places and weights there are
         self.steps = self.pairs * self.taps
@@ -105,7 +108,7 @@ class MatrixConv(Places):
                 self._panels(task)
             self.unit.release()
 
-    def fitted(self, rows: Any, columns: Any) -> list[Any]:
+    def fitted(self, rows: SizeLike, columns: SizeLike) -> list[SizeLike]:
         """Bytes of the strip that a box of at most ``rows x columns`` outputs has."""
         words = self.strip.words(self.pairs * self.parts, *self.places(rows, columns))
         return [-(-words // LINE) * LINE * 4]
@@ -165,7 +168,7 @@ class MatrixConv(Places):
                             for part, word in enumerate(words):
                                 k.store(self.data, place + part * self.plane + v, word)
 
-    def _round(self, n: Expr, pair: Any, at: list[Expr], place: Any, both: bool) -> None:
+    def _round(self, n: Expr, pair: Expr, at: list[Expr], place: Expr, both: bool) -> None:
         """The numbers of a place, of a pair of blocks or of the last one; behind that, zeros."""
         data = Narrow(self.data)
         for half in range(2):
@@ -174,7 +177,7 @@ class MatrixConv(Places):
                 number = self._number(n, 2 * pair + half, v, at) if there else tirx.FloatImm("float32", 0.0)
                 self.k.store(data, place + half * COLUMNS + v, number)
 
-    def _number(self, n: Expr, block: Expr, lane: Expr, at: list[Expr]) -> Any:
+    def _number(self, n: Expr, block: Expr, lane: Expr, at: list[Expr]) -> Expr:
         value = self.conv.element_at(n, (block, lane), at)
         value = value if bits_of(value) is not None else self.k.bind(value)
         if not self.conv.has_prologue or self.facts.channels % COLUMNS == 0:
@@ -185,7 +188,7 @@ class MatrixConv(Places):
     # -- the products -----------------------------------------------------------------------------
 
     def _sums(
-        self, shape: tuple[int, int], block: Expr, first: Expr, turn: tuple[Any, Any], beside: Callable[[Any], None]
+        self, shape: tuple[int, int], block: Expr, first: Expr, turn: tuple[Expr, Expr], beside: Callable[[Expr], None]
     ) -> None:
         k = self.k
         ahead = Next(turn[1], self.steps, shape[1] * self.parts * WORDS)

@@ -10,15 +10,18 @@ has loaded, and meanwhile nothing else is asked for; a hint takes no slot that i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from ...instructions.amx import COLUMNS
 from ...instructions.prefetch import LINE, hint
 from ...words.group import dtype_bytes
-from ...words.tvm_types import Expr
+from ...words.tvm_types import Buffer, Expr
 from ..kernel import ConvKernel
+
+if TYPE_CHECKING:
+    from ...emit.builder import KernelBuilder
 
 LINE_WORDS = 16
 FEW = 4  # lines of data, the same
@@ -30,7 +33,7 @@ class Next:
     """Prefetches of the next panel of weights, shared by the ``blocks`` of places that multiply by the present one; a
     panel has ``words`` for each of ``steps``."""
 
-    blocks: Any
+    blocks: Expr
     steps: int
     words: int
 
@@ -39,7 +42,7 @@ class Next:
         """Number of blocks; None if it is known at run time only."""
         return int(self.blocks) if isinstance(self.blocks, (int, tirx.IntImm)) else None
 
-    def ask(self, k: Any, weights: Any, panel: Expr, number: Expr, step: Expr) -> None:
+    def ask(self, k: KernelBuilder, weights: Buffer, panel: Expr, number: Expr, step: Expr) -> None:
         """Emits the prefetches of block ``number`` in one step; ``panel`` is the position where the present panel
         begins."""
         if self.count is None:

@@ -16,11 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...instructions.amx import DEPTH, PAIRS, ROWS, SUMS
-from ...words.dims import bounds
+from ...words.dims import Dim, bounds
 from ..facts import ConvFacts
+
+if TYPE_CHECKING:
+    from ...words.size_like import SizeLike
 
 OPEN_ROWS = 4  # of outputs, for each row that strips of images of any size share, where these are widest
 LEAST_COLUMNS = 48  # of a part of the rows: what the last register of each computes for nothing counts little
@@ -80,7 +83,7 @@ class Strip:
         found: int = self.words(-(-channels // DEPTH) * parts, self.places, self.pitch)
         return found
 
-    def words(self, planes: int, places: Any, pitch: Any) -> Any:
+    def words(self, planes: int, places: SizeLike, pitch: SizeLike) -> SizeLike:
         """The same of so many ``planes`` of each phase, of ``places`` in rows of ``pitch``."""
         last = max((t.row, t.column) for t in self.taps)
         beyond = SUMS * ROWS + last[0] * pitch + last[1]
@@ -113,7 +116,7 @@ def strips_of(facts: ConvFacts, size: tuple[int, int]) -> Iterator[Strip]:
             yield Strip.of(facts, rows, columns)
 
 
-def roomy(facts: ConvFacts, own: Strip, width: Any, fits: Callable[[Strip], bool]) -> Strip:
+def roomy(facts: ConvFacts, own: Strip, width: Dim, fits: Callable[[Strip], bool]) -> Strip:
     """The strip for images of any size, of which ``width`` is the columns of outputs: few rows of as many columns as
     ``fits`` allows, no narrower than ``own``. Kernels make more rows of narrower images
     (:meth:`.tasks.Places._fit`)."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
@@ -25,6 +25,9 @@ from ...instructions.amx import COLUMNS, ROW_BYTES, ROWS, SUMS, MatrixUnit, Rows
 from ...words.dims import is_open, minimum, to_index
 from ...words.tvm_types import Expr
 from ..kernel import ConvKernel
+
+if TYPE_CHECKING:
+    from ...words.size_like import SizeLike
 
 SHORT = 2  # steps of a sum, beside which there is no room for the epilogue of the block before
 TOGETHER = 4  # places whose epilogues are computed in turns, by two registers of outputs
@@ -35,11 +38,11 @@ class Task:
     """What a task computes: an image, output channels (the first panel, how many), the first output of its strip and
     how many rows and columns."""
 
-    n: Any
-    panel: Any
-    panels: Any
-    origin: list[Any]
-    size: list[Any]
+    n: Expr
+    panel: Expr
+    panels: SizeLike
+    origin: list[Expr]
+    size: list[Expr]
 
 
 @dataclass
@@ -53,14 +56,14 @@ class Places:
     strip: Any  # Strip, or PixelStrip of few channels
     groups: int
     steps: int = 0  # of a sum
-    sums: Any = None  # of the last block
-    last: Any = None  # its first place, the end of its places, and its first register of outputs
+    sums: Expr = None  # of the last block
+    last: Expr = None  # its first place, the end of its places, and its first register of outputs
 
     def __post_init__(self) -> None:
         self.k, self.ctx, self.facts = self.conv.k, self.conv.ctx, self.conv.facts
         self.unit, self.blocks = MatrixUnit(self.k), self.conv.channel_blocks
         self.images = to_index(self.facts.data.shape[0])
-        self.pitch: Any = self.strip.pitch  # places of a row of the strip's data
+        self.pitch: SizeLike = self.strip.pitch  # places of a row of the strip's data
         self.most = [self.strip.rows, self.strip.columns]  # outputs of a strip
         self.varies = is_open(self.conv.request.group.outputs[0].shape[2:])  # the image's rows or columns are open
 
@@ -79,7 +82,7 @@ class Places:
         box = self.conv.request.box
         return self.varies and box is not None and box.open and len(self.facts.out_spatial) == 2
 
-    def places(self, rows: Any, columns: Any) -> tuple[Any, Any]:
+    def places(self, rows: SizeLike, columns: SizeLike) -> tuple[SizeLike, SizeLike]:
         """The most places of a strip, and of a row of it, in a box of at most ``rows x columns`` outputs."""
         strip = self.strip
         pitch = minimum(columns, strip.columns) + (strip.pitch - strip.columns)
@@ -91,7 +94,7 @@ class Places:
         expressions back at every use."""
         hold, strip, spatial = self.k.hold, self.strip, self.conv.spatial
 
-        def even(size: Any, most: Any, name: str) -> Any:
+        def even(size: SizeLike, most: SizeLike, name: str) -> SizeLike:
             """The size of each of the fewest parts."""
             size = tirx.max(size, 1)
             parts = hold(tirx.floordiv(size + (most - 1), most), f"{name}_parts")
@@ -137,14 +140,14 @@ class Places:
             count = each if panels % self.groups == 0 else conv.bind(tirx.min(panels - first, each), each + 1)
             yield Task(n, first, count, origin, size)
 
-    def _position(self, task: Task, row: Expr, column: Expr) -> list[Any]:
+    def _position(self, task: Task, row: Expr, column: Expr) -> list[Expr]:
         """Coordinates in the tensor of an output of the strip."""
         own = [task.origin[0] + row, task.origin[1] + column]
         if self.ctx.origin is not None:
             own = [self.conv.corner(i) + at for i, at in enumerate(own)]
         return own[-len(self.facts.out_spatial) :]
 
-    def _read_at(self, task: Task, phase: tuple[int, int], row: Expr, column: Expr) -> list[Any]:
+    def _read_at(self, task: Task, phase: tuple[int, int], row: Expr, column: Expr) -> list[Expr]:
         """Coordinates in the tensor of a place of a plane."""
         facts = self.facts
         rank = len(facts.out_spatial)
@@ -192,7 +195,7 @@ class Places:
             elif int(rest) == rows:
                 block_of(rows, whole)
 
-    def _block(self, task: Task, block: Expr, shape: tuple[int, int], first: Expr, turn: tuple[Any, Any]) -> None:
+    def _block(self, task: Task, block: Expr, shape: tuple[int, int], first: Expr, turn: tuple[Expr, Expr]) -> None:
         """The sums of ``shape`` registers of places from ``first`` on, beside the epilogue of the block before."""
         for i in range(shape[0] * shape[1]):
             self.unit.zero(i)
@@ -211,7 +214,7 @@ class Places:
                 self.unit.store(i * shape[1] + j, Rows(self.sums, begin, ROW_BYTES * shape[1]))
 
     def _sums(
-        self, shape: tuple[int, int], block: Expr, first: Expr, turn: tuple[Any, Any], beside: Callable[[Any], None]
+        self, shape: tuple[int, int], block: Expr, first: Expr, turn: tuple[Expr, Expr], beside: Callable[[Expr], None]
     ) -> None:
         """Emits the sum of products of one block: ``shape`` registers (of places, of outputs), the first of place
         ``first`` and of output register ``block``. ``beside`` is called in each step, to emit what runs beside the
@@ -252,7 +255,7 @@ class Places:
             with k.when(tirx.all(place < self.last[1][0], column < task.size[1])):
                 self._write(task, columns, [(one, [row, column])])
 
-    def _output(self, number: Expr) -> tuple[Any, Any, Any]:
+    def _output(self, number: Expr) -> tuple[Expr, Expr, Expr]:
         """Position of place ``number`` of the last block: its number in the strip, its row and its column."""
         k, pitch = self.k, self.pitch
         place = k.bind(self.last[0][0] + number, "p")
@@ -260,7 +263,7 @@ class Places:
         row = k.bind(row, "y") if isinstance(pitch, int) else k.hold(row, "y")
         return place, row, k.bind(place - row * pitch, "x")
 
-    def _write(self, task: Task, columns: int, places: list[tuple[Any, list[Any]]]) -> None:
+    def _write(self, task: Task, columns: int, places: list[tuple[Expr, list[Expr]]]) -> None:
         """Emits the epilogues of ``places``, each (number in the last block, [row, column] in the strip),
         interleaved."""
         k, block = self.k, self.last[2][0]

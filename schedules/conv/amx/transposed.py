@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from .kernel import MatrixConv, pack_weights
 from .prefetch import NextData
 from .strips import Strip, Tap, strips_of
 from .tasks import Task
+
+if TYPE_CHECKING:
+    from ...words.tvm_types import Expr
 
 Placed = tuple[ConvFacts, tuple[int, ...]]  # a phase as a convolution, and its first output
 
@@ -159,7 +162,7 @@ class _Phases(MatrixConv):
             first, tap = first + self._size(facts), tap + facts.taps
 
 
-def _apart(strides: tuple[int, ...], offsets: tuple[int, ...], position: list[Any]) -> list[Any]:
+def _apart(strides: tuple[int, ...], offsets: tuple[int, ...], position: list[Expr]) -> list[Expr]:
     return [at * stride + offset for at, stride, offset in zip(position, strides, offsets)]
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from tvm import tirx
 
@@ -52,7 +51,7 @@ def below_of(conv: ConvKernel, groups: int) -> Next | None:
     return next_panel(request.target, tile, size, tiles, 1, dtype_bytes(facts.output.dtype))
 
 
-def row_below(conv: ConvKernel, n: Expr, group: Any, origins: list[Expr]) -> Callable[[Any], Any]:
+def row_below(conv: ConvKernel, n: Expr, group: Expr, origins: list[Expr]) -> Callable[[Expr], Expr]:
     """A function that gives, for a block of channels, the position where this tile's share of the next row's input
     begins: rows that this row of tiles doesn't read. Those of the image's last row lie behind it, which is harmless."""
     facts, tile, below = conv.facts, conv.tile, conv.below
@@ -62,7 +61,7 @@ def row_below(conv: ConvKernel, n: Expr, group: Any, origins: list[Expr]) -> Cal
     tiles = -(-conv.spatial[-1] // (conv.whole or tile).columns)
     own = below.share(conv.bind, group * tiles + conv.across) - below.size
 
-    def begin(block: Expr) -> Any:
+    def begin(block: Expr) -> Expr:
         return layout.offset([n, 0, first, -facts.before[1]], block, 0) + own
 
     return begin

@@ -20,7 +20,6 @@ channels, of which most would be zeros, are neither written nor read again (:fun
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -201,7 +200,7 @@ def _gathered(conv: ConvKernel, acc: Buffer, sums: list[tuple[int, int]]) -> Exp
     those that the tile hasn't."""
     lanes, outputs, positions = conv.lanes, conv.facts.outputs, conv.tile.positions
     zero = tirx.Broadcast(tirx.const(0, conv.facts.output.dtype), lanes)
-    vectors: list[Any] = []
+    vectors: list[Expr | None] = []
     for position, output in sums:
         present = position < positions and output < outputs
         vectors.append(_vector(acc, (position * outputs + output) * lanes, lanes) if present else None)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import tirx
@@ -31,7 +31,7 @@ from ...kernel.unrolled_steps import unrolled
 from ...words.choice import Choice, Refusal
 from ...words.group import Kernel, Packed, Request, Value
 from ...words.sizes import usual
-from ...words.tvm_types import Expr
+from ...words.tvm_types import Buffer, Expr
 from ..algorithm import Algorithm
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
@@ -39,6 +39,9 @@ from ..narrower import each_width
 from ..register_tile import Space, Tile, choose_tile, left_over
 from ..weight_prefetch import prefetch
 from ..winograd.choose import choose_plan
+
+if TYPE_CHECKING:
+    from ...words.size_like import SizeLike
 
 ROUNDED = 0.85  # that float32 has to win by, since its sums are rounded
 
@@ -73,7 +76,7 @@ def build_bytes(request: Request, facts: ConvFacts, tile: Tile) -> Kernel:
     return finish(ctx, form + ", in pairs" * (facts.data.dtype == PAIRS), facts.flops, tiles)
 
 
-def _columns(conv: ConvKernel, weights: Any, panel: int, n: Expr, group: Any, origins: list[Expr]) -> None:
+def _columns(conv: ConvKernel, weights: Buffer, panel: int, n: Expr, group: Expr, origins: list[Expr]) -> None:
     """All tiles of a row of them, of one group of vectors, whose weights are ``panel`` words."""
     blocks = conv.tile.blocks
     with conv.columns() as column:
@@ -147,15 +150,15 @@ def _runs(channels: int, block: int) -> list[tuple[int, int, int]]:
 
 
 def _sums(
-    conv: ConvKernel, weights: Any, panel: int, n: Expr, group: Any, origins: list[Expr], column: Expr
-) -> Any:
+    conv: ConvKernel, weights: Buffer, panel: int, n: Expr, group: Expr, origins: list[Expr], column: Expr
+) -> Buffer:
     """The accumulated tile, [row][column][vector][lane] in int32."""
     k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
     width, block = tile.blocks * lanes, conv.request.layout(facts.data).block
     acc = k.local("acc", "int32", tile.positions * width)
     with k.loop(tile.positions * tile.blocks, "unroll", "z") as z:
         k.store(acc, _run(z * lanes, lanes), tirx.Broadcast(tirx.IntImm("int32", 0), lanes))
-    own: Any = 0  # the first block of channels of the group of the convolution
+    own: SizeLike = 0  # the first block of channels of the group of the convolution
     if facts.groups > 1:
         own = tirx.floordiv(group * width, facts.group_out) * (facts.group_in // block)
         own = conv.bind(own, facts.channels // block)
@@ -176,7 +179,14 @@ def _sums(
 
 
 def _multiply(
-    conv: ConvKernel, acc: Any, weights: Any, at: Any, where: Any, origins: list[Expr], column: Expr, taps: list[Expr]
+    conv: ConvKernel,
+    acc: Buffer,
+    weights: Buffer,
+    at: Expr,
+    where: tuple[Expr, Expr, Expr],
+    origins: list[Expr],
+    column: Expr,
+    taps: list[Expr],
 ) -> None:
     """One word of every position by the vectors of weights from ``at`` on."""
     k, tile, lanes = conv.k, conv.tile, conv.lanes

@@ -40,7 +40,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -82,7 +81,7 @@ def emit_direct(
     request: Request,
     facts: ConvFacts,
     ctx: Context,
-    place: Callable[[list[Any]], list[Any]] = list,
+    place: Callable[[list[Expr]], list[Expr]] = list,
     steps: tuple[int, ...] = (),
     tile: Tile | None = None,
 ) -> list[Tile]:
@@ -101,7 +100,7 @@ def _emit_tile(
     request: Request,
     facts: ConvFacts,
     ctx: Context,
-    place: Callable[[list[Any]], list[Any]],
+    place: Callable[[list[Expr]], list[Expr]],
     steps: tuple[int, ...],
     tile: Tile,
 ) -> list[Tile]:
@@ -397,7 +396,7 @@ def _tiles(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Expr)
 
 
 @contextmanager
-def _blocks(conv: ConvKernel, wide: HalfSums | None, begin: int, count: Any, run: int) -> Iterator[Any]:
+def _blocks(conv: ConvKernel, wide: HalfSums | None, begin: int, count: Expr, run: int) -> Iterator[Expr]:
     """The loop over ``count`` blocks of channels from ``begin`` on; with ``wide`` sums run by run."""
     k = conv.k
     if wide is None:

@@ -18,8 +18,6 @@ time of a vector of 16 and half a one for 5 (256 channels; 64: 0.85), 9 by four 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import tirx
 
@@ -153,7 +151,7 @@ def _first_output(facts: ConvFacts, lanes: int, tile: Tile) -> int:
     return 0 if tile.blocks * lanes >= facts.outputs * tile.parts else facts.outputs // lanes * lanes
 
 
-def emit_tail(conv: ConvKernel, weights: Any, base: int, n: Expr, origins: list[Expr]) -> None:
+def emit_tail(conv: ConvKernel, weights: Buffer, base: int, n: Expr, origins: list[Expr]) -> None:
     """All columns of one row of tiles of the last vector, or of all outputs; their weights begin at ``base``."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
     width, dtype, parts = tile.blocks * lanes, facts.output.dtype, tile.parts
@@ -193,7 +191,7 @@ def emit_tail(conv: ConvKernel, weights: Any, base: int, n: Expr, origins: list[
         conv.epilogue(_sums(conv, acc), n, block, origins, column, blocks_out)
 
 
-def _multiply(conv: ConvKernel, acc: Buffer, weights: Any, step: Expr, at: Expr) -> None:
+def _multiply(conv: ConvKernel, acc: Buffer, weights: Buffer, step: Expr, at: Expr) -> None:
     """The products of one tap, for each position."""
     k, tile, lanes, (n, channel, origins, column, taps) = conv.k, conv.tile, conv.lanes, at
     with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
@@ -203,7 +201,7 @@ def _multiply(conv: ConvKernel, acc: Buffer, weights: Any, step: Expr, at: Expr)
             k.store(acc, slot, acc[slot] + value[v] * weights[step + b * lanes + v])
 
 
-def _repeated(conv: ConvKernel, first: Expr) -> Any:
+def _repeated(conv: ConvKernel, first: Expr) -> Buffer:
     """A vector of ``parts`` neighbouring input channels from the one that ``first`` reads, again and again."""
     parts, at = conv.tile.parts, load_of(first).indices[0]
     found = conv.read(conv.facts.data)[tirx.Ramp(at, 1, parts)]
@@ -214,7 +212,7 @@ def _repeated(conv: ConvKernel, first: Expr) -> Any:
     return vector
 
 
-def _sums(conv: ConvKernel, acc: Buffer) -> Any:
+def _sums(conv: ConvKernel, acc: Buffer) -> Buffer:
     """[position][lane = output], anything in the lanes past the last: the parts of each output added, by which vectors
     become half as many each time."""
     k, lanes, dtype, tile = conv.k, conv.lanes, conv.facts.output.dtype, conv.tile

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import tirx
 
@@ -51,10 +50,10 @@ def emit_steps(
     block: int,
     acc: Buffer,
     weights: Buffer,
-    where: Any,
+    where: tuple[Expr, Expr, Expr, tuple[Expr, Expr], list[Expr], Expr],
     base: Expr,
     share: Expr | None,
-    below: Any,
+    below: Expr,
     runs: Runs | None,
     owners: Owners | None = None,
 ) -> None:
@@ -69,7 +68,7 @@ def emit_steps(
 
     with ExitStack() as loops:
         index, taps = loops.enter_context(conv.taps(cb))
-        asked: list[tuple[Next, Any, Any, Any]] = []
+        asked: list[tuple[Next, Buffer, Expr, Expr]] = []
         if share is not None and conv.next is not None:
             asked.append((conv.next, weights, share, index))
         if below is not None and conv.below is not None:
@@ -105,7 +104,7 @@ def _multiply(
     k, tile, lanes, (n, channel, number, origins, column, taps) = conv.k, conv.tile, conv.lanes, at
     keep_loads(k, conv.request.target)
 
-    def by_lanes(read: Callable[[Any], Any], held: bool) -> Callable[[Any], Any]:
+    def by_lanes(read: Callable[[Expr | tuple[Expr, Expr]], Expr], held: bool) -> Callable[[Expr], Expr]:
         if owners is not None:
             return chosen(conv, owners, number, lambda i: read(_place(block, i)))
         value = k.bind(read(channel), "x") if held else read(channel)
@@ -124,7 +123,7 @@ def _multiply(
             k.store(acc, slot, acc[slot] + value(v) * weights[step + b * lanes + v])
 
 
-def _ask_for_data(conv: ConvKernel, segment: Segment, where: Any) -> Expr | None:
+def _ask_for_data(conv: ConvKernel, segment: Segment, where: tuple[Expr, Expr, list[Expr], Expr]) -> Expr | None:
     """Where the data begins that the channels of this block ask for; None where they don't, but for all at once."""
     n, own, origins, column = where
     if segment.lanes == conv.lanes:
@@ -136,7 +135,7 @@ def _ask_for_data(conv: ConvKernel, segment: Segment, where: Any) -> Expr | None
     return None
 
 
-def _channel(segment: Segment, block: int, start: Expr, cb: Expr, c: Expr) -> Any:
+def _channel(segment: Segment, block: int, start: Expr, cb: Expr, c: Expr) -> Expr | tuple[Expr, Expr]:
     """The channel as the input's layout wants it: (block, lane), or an index."""
     if not block:
         return start + segment.first + c
@@ -145,6 +144,6 @@ def _channel(segment: Segment, block: int, start: Expr, cb: Expr, c: Expr) -> An
     return _place(block, start + segment.first + cb * segment.lanes + c)
 
 
-def _place(block: int, channel: Expr) -> Any:
+def _place(block: int, channel: Expr) -> Expr | tuple[Expr, Expr]:
     """A channel as the input's layout wants it."""
     return (tirx.floordiv(channel, block), tirx.floormod(channel, block)) if block else channel

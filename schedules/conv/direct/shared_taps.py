@@ -14,12 +14,15 @@ beside 19 loads instead of 45. Where tiles have two vectors, 28 multiply-adds ha
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ....targets.target import Target
 from ..facts import ConvFacts
 from ..kernel import ConvKernel
 from ..register_tile import Window
+
+if TYPE_CHECKING:
+    from ...words.tvm_types import Buffer, Expr
 
 MOST_TAPS = 7  # unrolled, with their weights in registers
 GAIN = 0.75  # of the loads without a window that one may take
@@ -43,7 +46,9 @@ def shared_window(target: Target, facts: ConvFacts, channel_blocks: int = 1, lim
     return window if loads <= GAIN * window.taps * (NEIGHBOURS + 1) else None
 
 
-def columns_read(conv: ConvKernel, origins: list[Any], column: Any, taps: list[Any]) -> list[tuple[list[Any], Any]]:
+def columns_read(
+    conv: ConvKernel, origins: list[Expr], column: Expr, taps: list[Expr]
+) -> list[tuple[list[Expr], list[tuple[int, int]]]]:
     """For each column of the input that a tile reads at the ``taps`` of all axes but the last: its coordinates, and the
     (position, tap) pairs that read it."""
     facts, tile, window = conv.facts, conv.tile, conv.tile.window
@@ -59,7 +64,9 @@ def columns_read(conv: ConvKernel, origins: list[Any], column: Any, taps: list[A
     return found
 
 
-def multiply(conv: ConvKernel, acc: Any, value: Any, weights: Any, step: Any, pairs: Any) -> None:
+def multiply(
+    conv: ConvKernel, acc: Buffer, value: Expr, weights: Buffer, step: Expr, pairs: list[tuple[int, int]]
+) -> None:
     """Adds the products of one column, whose vector ``value`` gives by lanes, to the positions that read it."""
     k, lanes = conv.k, conv.lanes
     for position, tap in pairs:

@@ -9,7 +9,7 @@ PANEL of the second level are, if the next one is asked for ahead: lines that we
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...kernel.half_sums import HALF
 from ...words.group import dtype_bytes
@@ -18,6 +18,9 @@ from ..register_tile import step_cycles, tiles_of
 from ..weight_prefetch import reads_fast
 from .data_prefetch import image_bytes
 from .reduction_steps import Segment
+
+if TYPE_CHECKING:
+    from ...words.tvm_types import Expr
 
 LEAST = 1000  # cycles of a tile in a part: its sums, which come and go, and a branch more take some 50
 PANEL = 1 / 16  # of the second-level cache
@@ -47,7 +50,7 @@ def count_parts(conv: ConvKernel, segments: list[Segment], panel: int) -> int:
     return next((p for p in counts if size <= p * target.l2_bytes * PANEL), counts[-1])
 
 
-def sums_place(conv: ConvKernel) -> Any:
+def sums_place(conv: ConvKernel) -> Expr:
     """Where the sums of a tile wait for the next part."""
     if conv.parts == 1:
         return 0

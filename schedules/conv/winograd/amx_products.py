@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import tirx
@@ -27,13 +27,16 @@ from ...instructions.amx import COLUMNS, PAIRS, ROW_BYTES, ROWS, SUMS, MatrixUni
 from ...instructions.bf16_parts import WORDS, pack, parts_of, split
 from ...instructions.prefetch import LINE, hint
 from ...words.group import Packed
-from ...words.tvm_types import Expr
+from ...words.tvm_types import Buffer, Expr
 from ..kernel import ConvKernel
 from .plan import Plan
 from .prefetch import Ahead
 from .products import Part, Products, Run
 from .transform import Transform
 from .weights import transformed
+
+if TYPE_CHECKING:
+    from ...words.size_like import SizeLike
 
 FAR = 1 << 30  # more than any position
 WORDS_OF_LINE = LINE // 4
@@ -49,7 +52,7 @@ class MatrixProducts(Products):
         self.parts = parts_of(plan.products)
         super().__init__(conv, plan)
         self.unit = MatrixUnit(self.k)
-        self.weights: Any = None
+        self.weights: Buffer | None = None
         self.panel = self.steps * self.parts * WORDS  # elements of V from sixteen tiles to the next
         self.product_panel = ROWS * plan.vectors * COLUMNS  # of M
         self.panels = 0  # that begin with all of their xi; 0: xi by xi, each with all of its panels
@@ -75,7 +78,7 @@ class MatrixProducts(Products):
         row = self.conv.bind(tirx.floormod(slot, ROWS), ROWS)
         return tirx.floordiv(slot, ROWS) * self.product_panel + super().product_at(row, vector)
 
-    def elements(self, tiles: Any) -> tuple[Any, Any]:
+    def elements(self, tiles: SizeLike) -> tuple[SizeLike, SizeLike]:
         panels = -(-tiles // ROWS)
         return panels * self.panel, panels * self.product_panel
 
@@ -137,10 +140,17 @@ class MatrixProducts(Products):
 
     # -- the products -----------------------------------------------------------------------------
 
-    def multiply(self, data: Part, products: Part, chunk: Expr, count: Expr, hints: tuple[Ahead, Any]) -> None:
+    def multiply(
+        self,
+        data: Part,
+        products: Part,
+        chunk: Expr,
+        count: Expr,
+        hints: tuple[Ahead, tuple[Expr, Expr, Expr]],
+    ) -> None:
         k, plan = self.k, self.plan
         high = SUMS // plan.vectors
-        registers: Any = plan.row_tiles
+        registers: Expr = plan.row_tiles
         if not isinstance(count, int):
             registers = self.conv.bind(tirx.floordiv(count + (ROWS - 1), ROWS), plan.row_tiles + 1)
         whole = registers // high if isinstance(registers, int) else tirx.floordiv(registers, high)
@@ -189,7 +199,7 @@ class MatrixProducts(Products):
                 at = begin + i * self.product_panel + j * COLUMNS
                 unit.store(i * vectors + j, Rows(products.buffer, at, vectors * ROW_BYTES))
 
-    def _hints(self, right: Expr, number: Expr, blocks: int) -> Callable[[Any], Iterator[None]]:
+    def _hints(self, right: Expr, number: Expr, blocks: int) -> Callable[[Expr], Iterator[None]]:
         """Hints for the weights that follow, some before each load of a register. The ``blocks`` of registers of tiles
         that share a matrix of weights ask for the next one, each for its part."""
         size, loads = self._matrix_words // self.steps, self.parts * (1 + self.plan.vectors)

@@ -26,12 +26,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-Name = Callable[[Any], Any]
-Apply = Callable[[Sequence[Any], Callable[[float], Any], Name], "list[Any]"]
+from ...words.tvm_types import Expr
+
+if TYPE_CHECKING:
+    pass
+
+Name = Callable[[Expr], Expr]
+Apply = Callable[[Sequence[Expr], Callable[[float], Expr], Name], "list[Expr]"]
 
 Pairs = tuple[Fraction, ...]
 PAIRS = (Fraction(1), Fraction(2), Fraction(1, 2), Fraction(3, 4))  # points, with either sign, beside 0 and infinity
@@ -90,14 +95,14 @@ def axis(size: int, taps: int, pairs: Pairs = PAIRS) -> Axis:
     others = [_polynomial([b for b in squares if b != a * a]) for a in pairs]
     m = size - taps + 1
 
-    def data(d: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+    def data(d: Sequence[Expr], c: Callable[[float], Expr], name: Name) -> list[Expr]:
         made = [_sum(zip(whole, d[0::2]), c)]
         for a, other in zip(pairs, others):
             even, odd = (name(_sum(zip(other, d[first::2]), c)) for first in (2, 1))
             made += [_sum([(Fraction(1), even), (a, odd)], c), _sum([(Fraction(1), even), (-a, odd)], c)]
         return [*made, _sum(zip(whole, d[1::2]), c)]
 
-    def result(p: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+    def result(p: Sequence[Expr], c: Callable[[float], Expr], name: Name) -> list[Expr]:
         both = [(name(p[i] + p[i + 1]), name(p[i] - p[i + 1])) for i in range(1, size - 1, 2)]
         made = []
         for power in range(m):
@@ -130,10 +135,10 @@ def _distances(point: Fraction, points: Sequence[Fraction]) -> Fraction:
     return found
 
 
-def _sum(terms: Iterable[tuple[Fraction, Any]], c: Callable[[float], Any]) -> Any:
+def _sum(terms: Iterable[tuple[Fraction, Expr]], c: Callable[[float], Expr]) -> Expr:
     """The sum of all factors times values: those with factors of one size are added before they are multiplied. No
     factor is negative where none is 1."""
-    sizes: dict[Fraction, list[tuple[bool, Any]]] = {}
+    sizes: dict[Fraction, list[tuple[bool, Expr]]] = {}
     for factor, value in terms:
         if factor:
             sizes.setdefault(abs(factor), []).append((factor > 0, value))
@@ -146,7 +151,7 @@ def _sum(terms: Iterable[tuple[Fraction, Any]], c: Callable[[float], Any]) -> An
     return total
 
 
-def _added(values: Sequence[tuple[bool, Any]]) -> tuple[Any, bool]:
+def _added(values: Sequence[tuple[bool, Expr]]) -> tuple[Expr, bool]:
     """Values of either sign, added in pairs; False if it is the negative of their sum."""
     level = sorted(values, key=lambda v: not v[0])
     while len(level) > 1:
@@ -156,7 +161,7 @@ def _added(values: Sequence[tuple[bool, Any]]) -> tuple[Any, bool]:
     return value, positive
 
 
-def _both(a: tuple[bool, Any], b: tuple[bool, Any]) -> tuple[bool, Any]:
+def _both(a: tuple[bool, Expr], b: tuple[bool, Expr]) -> tuple[bool, Expr]:
     if a[0] == b[0]:
         return a[0], a[1] + b[1]
     return a[0], a[1] - b[1]
@@ -168,7 +173,7 @@ class _Counted:
     def __init__(self, count: list[int]) -> None:
         self.count = count
 
-    def __add__(self, other: Any) -> _Counted:
+    def __add__(self, other: Expr) -> _Counted:
         self.count[0] += 1
         return self
 
@@ -186,20 +191,20 @@ def _operations(apply: Apply, extent: int) -> int:
     return count[0]
 
 
-def _same(d: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+def _same(d: Sequence[Expr], c: Callable[[float], Expr], name: Name) -> list[Expr]:
     return list(d)
 
 
 SINGLE = Axis(1, 1, np.ones((1, 1)), np.ones((1, 1)), np.ones((1, 1)), _same, _same)  # of one tap
 
 
-def _data4_strided(d: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+def _data4_strided(d: Sequence[Expr], c: Callable[[float], Expr], name: Name) -> list[Expr]:
     p, q = name(d[6] - d[2]), name(d[4] - d[2])
     even = [p - c(2) * (d[4] - d[0]), p - (d[4] + d[2]), (d[6] - d[4]) - c(2) * q, p, (d[8] - d[4]) - c(2) * p]
     return [*even, d[1], d[3], d[5], d[7]]
 
 
-def _result4_strided(m: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+def _result4_strided(m: Sequence[Expr], c: Callable[[float], Expr], name: Name) -> list[Expr]:
     s, d = name(m[1] + m[2]), name(m[1] - m[2])
     return [
         (m[0] + s) + (m[3] + m[5]),
@@ -209,11 +214,11 @@ def _result4_strided(m: Sequence[Any], c: Callable[[float], Any], name: Name) ->
     ]
 
 
-def _data2_strided(d: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+def _data2_strided(d: Sequence[Expr], c: Callable[[float], Expr], name: Name) -> list[Expr]:
     return [d[0] - d[2], d[2], d[4] - d[2], d[1], d[3]]
 
 
-def _result2_strided(m: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+def _result2_strided(m: Sequence[Expr], c: Callable[[float], Expr], name: Name) -> list[Expr]:
     return [(m[0] + m[1]) + m[3], (m[1] + m[2]) + m[4]]
 
 

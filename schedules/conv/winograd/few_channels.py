@@ -17,8 +17,6 @@ doesn't read: those beyond the margins, or what the box needs, are read as the l
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import tirx
 
@@ -111,7 +109,7 @@ class _FewWinograd(Winograd):
             places = [self._within(inputs(i, j), i, j) for i in range(height)]
             given = [k.bind(self.conv.element_at(at.n, channel, place)) for place in places]
             with k.loop(column, "vectorized", "v") as v:
-                value: Any = given[0] * self.factors[v]
+                value: Expr = given[0] * self.factors[v]
                 for i in range(1, height):
                     value = value + given[i] * self.factors[i * column + v]
                 k.store(held, j * column + v, value)

@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -46,10 +46,13 @@ from .plan import STACK_BYTES, Plan
 from .prefetch import Ahead
 from .products import Part, Products, RegisterTiles
 
+if TYPE_CHECKING:
+    from ...words.size_like import SizeLike
+
 LINE = 64  # bytes of a cache line, which two cores must not share
 
 
-def emit_winograd(conv: ConvKernel, plan: Plan, shared: dict[str, Any]) -> Tile:
+def emit_winograd(conv: ConvKernel, plan: Plan, shared: dict[str, object]) -> Tile:
     """Emits a convolution by ``plan`` into ``conv``, whose scratch several convolutions share by name; gives the tile
     of its outputs."""
     Winograd(conv, plan, shared).emit()
@@ -80,9 +83,9 @@ class Place:
     rows and columns it was moved (None where tiles divide the axis); outputs are ``dilation`` apart, along ``axes``."""
 
     n: Expr
-    deep: list[Any]
-    origins: list[Any]
-    moved: list[Any]
+    deep: list[Expr]
+    origins: list[Expr]
+    moved: list[Expr | None]
     dilation: tuple[int, int]
     axes: int
 
@@ -97,7 +100,7 @@ class Winograd:
 
     conv: ConvKernel
     plan: Plan
-    shared: dict[str, Any] = field(default_factory=dict)
+    shared: dict[str, object] = field(default_factory=dict)
     alone: bool = False  # the kernel is nothing else
 
     def __post_init__(self) -> None:
@@ -137,7 +140,7 @@ class Winograd:
         """Of V and M, whether they lie in the plan."""
         return [elements * size > STACK_BYTES for elements, size in zip(self.sizes, self._bytes)]
 
-    def fitted(self, rows: Any, columns: Any) -> list[Any]:
+    def fitted(self, rows: SizeLike, columns: SizeLike) -> list[SizeLike]:
         """Bytes of V and M, of those that lie in the plan, for the tiles that an image has."""
         made, step = self.products, self.plan.rows
         tiles = self.images
@@ -152,7 +155,7 @@ class Winograd:
         self.products.give()
         self.tiles = self._tiles()
         total = self.images * self.tiles[0] * self.tiles[1]
-        strips: Any = plan.strips
+        strips: Expr = plan.strips
         if self.conv.is_open:
             strips = tirx.floordiv(total + (plan.strip - 1), plan.strip)
         if self.fits and type(self.products) is RegisterTiles:
@@ -211,7 +214,7 @@ class Winograd:
             self.ctx.operands.append(Scratch(each * self.workers * size))
         return Part(buffer, worker * each if self.workers > 1 else 0)
 
-    def _tiles(self) -> tuple[Any, Any]:
+    def _tiles(self) -> tuple[Expr, Expr]:
         """Tiles along rows and columns."""
         if not self.conv.is_open:
             return self.plan.tiles
@@ -234,7 +237,7 @@ class Winograd:
         row = self.conv.bind(tirx.floordiv(tile, columns), images * self._bound(rows))
         numbers = [(row if images == 1 else tirx.floormod(row, rows), rows), (tile - row * columns, columns)]
         n = tirx.IntImm("int32", 0) if images == 1 else self.conv.bind(tirx.floordiv(row, rows), images)
-        deep: list[Any] = []
+        deep: list[Expr] = []
         for extent in reversed(self.facts.out_spatial[:-2]):
             images //= extent
             deep.insert(0, self.conv.bind(tirx.floormod(n, extent), extent))
@@ -242,7 +245,7 @@ class Winograd:
         origins, moved = [], []
         extents = self.plane.outputs if len(self.conv.spatial) == 1 else self.conv.spatial[-2:]
         for (number, tiles), extent, d, m in zip(numbers, extents, self.dilation, self.t.tile):
-            phase: Any = 0
+            phase: Expr = 0
             if d > 1:
                 phase = self.conv.bind(tirx.floormod(number, d), d)
                 number = tirx.floordiv(number, d)
@@ -316,14 +319,14 @@ class Winograd:
         if self.conv.is_windowed(self.facts.data) and not self.conv.has_prologue:
             self.ctx.begin(self.facts.data, self.conv.offset(n, channel, first))
 
-    def _places(self, at: Place, plane: Expr) -> Callable[[int, int], list[Any]]:
+    def _places(self, at: Place, plane: Expr) -> Callable[[int, int], list[Expr]]:
         """Coordinates of a tile's inputs, by row and column, for a plane or part of the kernel."""
         facts = self.facts
         corner = [o * s - b for o, s, b in zip(at.origins, self.plane.strides, self.plane.before)]
         if self.t.planes > 1:
             corner = self._further(corner, tirx.floormod(plane, self.t.planes))
             plane = tirx.floordiv(plane, self.t.planes)
-        deep: list[Any] = []
+        deep: list[Expr] = []
         for axis in reversed(range(len(at.deep))):
             tap, plane = tirx.floormod(plane, facts.kernel[axis]), tirx.floordiv(plane, facts.kernel[axis])
             deep.insert(0, at.deep[axis] * facts.strides[axis] + tap * facts.dilation[axis] - facts.before[axis])
@@ -371,15 +374,15 @@ class Winograd:
         """Of data that is being transformed."""
         return self.dtype
 
-    def _applied(self, apply: Apply, values: Sequence[Any], number: Callable[[float], Any]) -> list[Any]:
+    def _applied(self, apply: Apply, values: Sequence[Expr], number: Callable[[float], Expr]) -> list[Expr]:
         """What a matrix makes of ``values``."""
         return apply(values, number, self.k.bind)
 
-    def _outputs(self, values: Sequence[Any]) -> list[Any]:
+    def _outputs(self, values: Sequence[Expr]) -> list[Expr]:
         """A row of outputs of a tile."""
         return self._applied(self.t.across.apply_result, values, self.number)
 
-    def _numbers(self, apply: Callable[..., Any], extent: int) -> Callable[[float], Any]:
+    def _numbers(self, apply: Callable[..., list[Expr]], extent: int) -> Callable[[float], Expr]:
         """Makes the numbers that a transform multiplies by. Where they have to be loaded, LLVM does so at each use, an
         instruction for every other multiply-add; numbers that it does not know lie on the stack in every lane, where
         multiply-adds take them (0.8 of the instructions of F(6x6, 3x3))."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import tirx
 from tvm.ir.prim import expr as prim
@@ -19,6 +18,7 @@ from tvm.ir.prim import expr as prim
 from ...instructions.int8_dot import PAIRS
 from ...math.wrapping import combined, number, plus, times
 from ...words.group import Kernel, Request
+from ...words.tvm_types import Expr
 from ..facts import ConvFacts
 from ..kernel import ConvKernel
 from .axis_transform import Apply
@@ -42,7 +42,7 @@ def build_pairs(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
 class Whole:
     """An element that a transform computes with: sums wrap."""
 
-    value: Any
+    value: Expr
 
     @property
     def dtype(self) -> str:
@@ -68,16 +68,16 @@ class PairWinograd(Winograd):
     def data_dtype(self) -> str:
         return PAIRS
 
-    def _numbers(self, apply: Callable[..., Any], extent: int) -> Callable[[float], Any]:
+    def _numbers(self, apply: Callable[..., list[Expr]], extent: int) -> Callable[[float], Expr]:
         return int
 
-    def _applied(self, apply: Apply, values: Sequence[Any], number: Callable[[float], Any]) -> list[Any]:
+    def _applied(self, apply: Apply, values: Sequence[Expr], number: Callable[[float], Expr]) -> list[Expr]:
         def name(whole: Whole) -> Whole:
             return Whole(self.k.bind(whole.value))
 
         return [whole.value for whole in apply([Whole(v) for v in values], number, name)]
 
-    def _outputs(self, values: Sequence[Any]) -> list[Any]:
+    def _outputs(self, values: Sequence[Expr]) -> list[Expr]:
         shift, factor = quotient_of(self.t)
         found = super()._outputs(values)
         if factor != 1:

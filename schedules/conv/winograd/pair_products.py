@@ -9,7 +9,7 @@ right modulo 2**32, whatever they are on the way.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import tirx
@@ -17,13 +17,16 @@ from tvm import tirx
 from ...instructions.int8_dot import PAIRS, dot, per_word
 from ...kernel.unrolled_steps import unrolled
 from ...words.group import Packed
-from ...words.tvm_types import Expr
+from ...words.tvm_types import Buffer, Expr
 from ..kernel import ConvKernel
 from .plan import Plan, terms
 from .prefetch import Ahead
 from .products import Part, RegisterTiles
 from .transform import Transform
 from .weights import Weights, transformed
+
+if TYPE_CHECKING:
+    from ...words.size_like import SizeLike
 
 PAIR = per_word(PAIRS)
 
@@ -77,10 +80,10 @@ class PairTiles(RegisterTiles):
     def fill(self, data: Part, count: Expr) -> None:
         """Nothing: whatever lies in slots without a tile does no harm."""
 
-    def multiply(self, data: Part, products: Part, chunk: Expr, count: Expr, hints: tuple[Ahead, Any]) -> None:
+    def multiply(self, data: Part, products: Part, chunk: Expr, count: Expr, hints: tuple[Ahead, Expr]) -> None:
         k, plan, lanes = self.k, self.plan, self.lanes
         rows, vectors = plan.rows, plan.vectors
-        tiles: Any = plan.row_tiles
+        tiles: SizeLike = plan.row_tiles
         if not isinstance(count, int):
             tiles = tirx.floordiv(count + (rows - 1), rows)
         with k.loop(self.t.products, name="xi") as xi:
@@ -104,7 +107,7 @@ class PairTiles(RegisterTiles):
                     at = products.base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes
                     k.store(products.buffer, _run(at, lanes), acc[_run(e * lanes, lanes)])
 
-    def _multiply(self, acc: Any, data: Part, left: Expr, right: Expr) -> None:
+    def _multiply(self, acc: Buffer, data: Part, left: Expr, right: Expr) -> None:
         """One word of every row by the vectors of weights from ``right`` on."""
         k, plan, lanes = self.k, self.plan, self.lanes
         with k.loop(plan.rows, "unroll", "y") as y:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -33,6 +33,9 @@ from ..facts import ConvFacts
 from ..kernel import ConvKernel
 from ..weight_bandwidth import kept_bytes
 from .plan import Plan, scratch_bytes, weight_bytes
+
+if TYPE_CHECKING:
+    from ...words.size_like import SizeLike
 
 MOST = 2  # rows of a kind that one step asks for: more lines could not come in that time
 FAR = 1 << 30  # more than any position
@@ -60,8 +63,8 @@ class Run:
     """Prefetches of a row of ``length`` elements from ``begin``, shared by the steps of a block of channels, ``step``
     elements each. Several blocks ask for the same row; ``first`` is true in one of them."""
 
-    buffer: Any
-    begin: Any
+    buffer: str
+    begin: Expr
     step: int
     length: int
     first: Expr
@@ -86,10 +89,10 @@ class Ahead:
 
     conv: ConvKernel
     plan: Plan
-    origin: Callable[[Any], Any]
-    total: Any
+    origin: Callable[[Expr], Expr]
+    total: Expr
 
-    def of(self, where: tuple[Expr, Expr, Expr], xi: Expr, panel: Expr) -> Callable[[Any], list[Run]]:
+    def of(self, where: tuple[Expr, Expr, Expr], xi: Expr, panel: Expr) -> Callable[[Expr], list[Run]]:
         """A function from a block of channels to the runs that products ``xi`` of register tile ``panel`` prefetch.
         ``where``: the first tile of the strip, the chunk of outputs, and its number in its group."""
         if self.plan.plain:
@@ -124,7 +127,7 @@ class Ahead:
     def _bytes(self, value: Value) -> int:
         return usual(self.conv.request.layout(value).elements) * dtype_bytes(value.dtype)
 
-    def _tile(self, number: Expr) -> Any:
+    def _tile(self, number: Expr) -> Expr:
         """The place of a tile that may lie behind the last."""
         number = tirx.min(number, self.total - 1)
         return self.origin(self.conv.bind(number, self.total if isinstance(self.total, int) else FAR))
@@ -173,7 +176,7 @@ class Ahead:
         return -(-self.plan.rows * self.plan.vectors // (self.plan.transform.across.extent * blocks))
 
     def _adds(
-        self, values: list[Value], first: Expr, chunk: Any, xi: Expr, panel: Expr, slot: Any
+        self, values: list[Value], first: Expr, chunk: SizeLike, xi: Expr, panel: Expr, slot: int
     ) -> list[Run]:
         """Rows of ``values`` that share of a row of xi asks for."""
         conv, plan, t = self.conv, self.plan, self.plan.transform

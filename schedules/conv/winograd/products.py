@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -19,20 +19,23 @@ from ...emit.builder import KernelBuilder
 from ...instructions.prefetch import FIRST_LEVEL, hint, wanted_level
 from ...kernel.half_sums import HALF
 from ...kernel.unrolled_steps import unrolled
-from ...words.tvm_types import Expr
+from ...words.tvm_types import Buffer, Expr
 from ..kernel import ConvKernel
 from .plan import Plan
 from .prefetch import Ahead
 from .transform import RUN
 from .weights import Weights
 
+if TYPE_CHECKING:
+    from ...words.size_like import SizeLike
+
 
 @dataclass(frozen=True)
 class Part:
     """A core's part of scratch memory: the ``buffer``, from ``base`` on."""
 
-    buffer: Any
-    base: Any
+    buffer: Buffer
+    base: Expr
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,8 @@ class Products:
         self.blocks_in = self.blocks * plan.planes
         self.padded = plan.row_tiles * plan.rows
         # an extra vector between planes: at a power of two apart, all of them would fall into one set of the cache
-        self.data_plane: Any = self.block_elements * self.padded + self.lanes
-        self.product_plane: Any = self.padded * plan.vectors * self.lanes + self.lanes
+        self.data_plane: SizeLike = self.block_elements * self.padded + self.lanes
+        self.product_plane: SizeLike = self.padded * plan.vectors * self.lanes + self.lanes
 
     @property
     def block_elements(self) -> int:
@@ -86,14 +89,14 @@ class Products:
         """Where a vector of the products of tile ``slot`` of the strip begins within those of one xi."""
         return (slot * self.plan.vectors + vector) * self.lanes
 
-    def elements(self, tiles: Any) -> tuple[Any, Any]:
+    def elements(self, tiles: SizeLike) -> tuple[SizeLike, SizeLike]:
         """Elements of V and M of so many tiles, a multiple of those that are computed at a time, where they were laid
         out for these."""
         each = self.block_elements, self.plan.vectors * self.lanes
         data, products = (self.t.products * (own * tiles + self.lanes) for own in each)
         return data, products
 
-    def lay_out(self, padded: Any) -> None:
+    def lay_out(self, padded: SizeLike) -> None:
         """Makes V and M those of ``padded`` tiles, a number known at run time, in memory for the most there may be."""
         self.data_plane = self.k.hold(self.block_elements * padded + self.lanes, "plane")
         self.product_plane = self.k.hold(padded * (self.plan.vectors * self.lanes) + self.lanes, "plane")
@@ -112,12 +115,12 @@ class Products:
         """All blocks of channels, in the order in which their data is transformed."""
         raise NotImplementedError
 
-    def place(self, slot: Expr, block: Expr) -> Any:
+    def place(self, slot: Expr, block: Expr) -> Expr:
         """Position where the transformed data of tile ``slot`` of the strip begins, of one block of channels or of
         several from it on."""
         raise NotImplementedError
 
-    def keep(self, data: Part, place: Expr, xi: int, values: Sequence[Any], lane: Expr) -> None:
+    def keep(self, data: Part, place: Expr, xi: int, values: Sequence[Expr], lane: Expr) -> None:
         """Emits the stores of the transformed ``values`` for ``xi``: a vector for each of the blocks that are
         transformed together."""
         raise NotImplementedError
@@ -125,7 +128,7 @@ class Products:
     def fill(self, data: Part, count: Expr) -> None:
         """Emits what products read behind V of ``count`` tiles."""
 
-    def multiply(self, data: Part, products: Part, chunk: Expr, count: Expr, hints: tuple[Ahead, Any]) -> None:
+    def multiply(self, data: Part, products: Part, chunk: Expr, count: Expr, hints: tuple[Ahead, Expr]) -> None:
         """Emits M[xi] = V[xi] * U[xi] for one chunk of output channels and ``count`` tiles; ``hints`` gives the
         prefetches beside them."""
         raise NotImplementedError
@@ -142,7 +145,7 @@ class Products:
 class Sums:
     """The sums of ``vectors`` accumulators of float16 in ``acc``, run by run."""
 
-    def __init__(self, k: KernelBuilder, acc: Any, vectors: int, lanes: int) -> None:
+    def __init__(self, k: KernelBuilder, acc: Buffer, vectors: int, lanes: int) -> None:
         self.k, self.acc, self.vectors, self.lanes = k, acc, vectors, lanes
         self.sums = k.local("sums", HALF, vectors * lanes, "global")
         self._each(lambda at: k.store(self.sums, at, tirx.const(0, HALF)))
@@ -150,13 +153,13 @@ class Sums:
     def add(self) -> None:
         """Adds a run to the sums; the next one begins."""
 
-        def one(at: Any) -> None:
+        def one(at: Expr) -> None:
             self.k.store(self.sums, at, self.sums[at] + self.acc[at])
             self.k.store(self.acc, at, tirx.const(0, HALF))
 
         self._each(one)
 
-    def _each(self, body: Callable[[Any], None]) -> None:
+    def _each(self, body: Callable[[None], None]) -> None:
         with self.k.loop(self.vectors, "unroll", "z") as z, self.k.loop(self.lanes, "vectorized", "v") as v:
             body(z * self.lanes + v)
 
@@ -193,7 +196,7 @@ class RegisterTiles(Products):
         rows = self.plan.rows
         if isinstance(count, int) and count % rows == 0:
             return
-        used: Any = tirx.floormod(count, rows) if not isinstance(count, int) else count % rows
+        used: Expr = tirx.floormod(count, rows) if not isinstance(count, int) else count % rows
         with ExitStack() as scopes:
             if not isinstance(used, int):
                 used = self.conv.bind(used, rows)
@@ -212,11 +215,18 @@ class RegisterTiles(Products):
             with k.loop(self.lanes, "vectorized", "v") as v:
                 k.store(data.buffer, at + v, tirx.const(0, self.dtype))
 
-    def multiply(self, data: Part, products: Part, chunk: Expr, count: Expr, hints: tuple[Ahead, Any]) -> None:
+    def multiply(
+        self,
+        data: Part,
+        products: Part,
+        chunk: Expr,
+        count: Expr,
+        hints: tuple[Ahead, tuple[Expr, Expr, Expr]],
+    ) -> None:
         k, plan, lanes = self.k, self.plan, self.lanes
         rows, vectors = plan.rows, plan.vectors
         width = vectors * lanes
-        tiles: Any = plan.row_tiles
+        tiles: Expr = plan.row_tiles
         if not isinstance(count, int):
             tiles = tirx.floordiv(count + (rows - 1), rows)
         ahead, where = hints
@@ -261,7 +271,7 @@ class RegisterTiles(Products):
         return self.dtype == HALF and self.plan.planes * self.facts.channels > RUN
 
     @contextmanager
-    def _blocks(self, blocks: int, depth: int, sums: Sums | None) -> Iterator[Any]:
+    def _blocks(self, blocks: int, depth: int, sums: Sums | None) -> Iterator[Expr]:
         """The loop over blocks of channels, in runs of RUN of them where these are summed."""
         k = self.k
         if sums is None:
@@ -270,7 +280,7 @@ class RegisterTiles(Products):
             return
         each = max(1, RUN // depth)
         with k.loop(-(-blocks // each), name="sum") as number:
-            count: Any = each if blocks % each == 0 else tirx.min(blocks - number * each, each)
+            count: Expr = each if blocks % each == 0 else tirx.min(blocks - number * each, each)
             with k.loop(count, name="cb") as cb:
                 yield number * each + cb
             sums.add()

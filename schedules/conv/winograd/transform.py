@@ -21,12 +21,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...instructions.bf16_parts import LEFT_OUT
 from .axis_transform import HALF_PAIRS, PAIRS, SINGLE, STRIDED, Axis, axis
+
+if TYPE_CHECKING:
+    from ...words.tvm_types import Expr
 
 SIZES = (10, 8, 6, 4)  # products an axis, those with more outputs a tile first
 MOST_GROWTH = 2 * 68.0**2  # of errors: twice what F(6x6, 3x3) makes of them
@@ -77,7 +80,7 @@ class Transform:
         for down, across in product(*map(range, self.parts)):
             yield self.start(0, down, min), self.start(1, across, min)
 
-    def start(self, axis: int, part: Any, least: Callable[[Any, int], Any]) -> Any:
+    def start(self, axis: int, part: Expr, least: Callable[[Expr, int], Expr]) -> Expr:
         """The first tap along ``axis`` of part number ``part``, which may be an int or a TIR expression; ``least`` is
         the minimum of two of its kind."""
         step, taps = self.steps[axis], self.axes[axis].taps

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import tirx
@@ -19,6 +19,9 @@ from ..kernel import ConvKernel
 from ..weight_prefetch import prefetch
 from .plan import Plan
 from .transform import Transform
+
+if TYPE_CHECKING:
+    from typing import Any
 
 FAR = 1 << 30  # more than any position
 
@@ -55,7 +58,7 @@ class Weights:
     def at(self, matrix: Expr, channel: Expr) -> Expr:
         return (matrix * self.depth + channel) * (self.plan.vectors * self.conv.lanes)
 
-    def hints(self, panel: Expr, matrix: Expr) -> Callable[[Any, Any], None]:
+    def hints(self, panel: Expr, matrix: Expr) -> Callable[[Expr, Expr], None]:
         """Hints for the weights that follow, once a step of the reduction. Where several register tiles share a matrix
         of weights, they ask for the next one, each for its part, so that it arrives at an even rate. Steps ask for
         whole elements further on, not for whole lines: a place that needs a division costs as many instructions as the

@@ -18,13 +18,16 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ...words.group import Value
 from .axis_transform import Axis, Name
 from .transform import Transform, axes_of, products_each
+
+if TYPE_CHECKING:
+    from ...words.tvm_types import Expr
 
 SIZES = (6, 4)  # products an axis: more have points that are fractions, and data that leave 16 bits
 DATA = 255  # the largest absolute value of a byte less another
@@ -103,7 +106,7 @@ def whole_axis(axis: Axis) -> Axis:
     weights = np.array([[int(w * d) for w in row] for d, row in zip(taken, rows)], np.float64)
     factors = [scale // taken[min(i, axis.rows - 1)] for i in range(axis.extent)]
 
-    def result(p: Sequence[Any], c: Callable[[float], Any], name: Name) -> list[Any]:
+    def result(p: Sequence[Expr], c: Callable[[float], Expr], name: Name) -> list[Expr]:
         return axis.apply_result([x if f == 1 else name(c(f) * x) for x, f in zip(p, factors)], c, name)
 
     made = axis.result * np.array(factors, np.float64)

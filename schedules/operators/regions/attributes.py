@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 from ...words.group import Node
 from ..registry import attributes, is_own
+
+if TYPE_CHECKING:
+    from ...words.tvm_types import Attribute, Expr
 
 Result = TypeVar("Result")
 
@@ -28,14 +31,14 @@ def once(function: Callable[[Node], Result]) -> Callable[[Node], Result]:
 
 
 @once
-def own(node: Node) -> dict[str, Any]:
+def own(node: Node) -> dict[str, Attribute]:
     """The attributes of one of our own operators."""
     if not is_own(node.operator):
         raise ValueError(f"{node.operator} is not one of our operators")
     return attributes(node.call)
 
 
-def ints(values: Any) -> list[int]:
+def ints(values: Sequence[Expr] | list[int] | tuple[Expr, ...]) -> list[int]:
     """A list of integers from integers, prim values or a tuple of them."""
     if hasattr(values, "fields"):
         values = values.fields
@@ -44,5 +47,5 @@ def ints(values: Any) -> list[int]:
     return [integer(v) for v in values]
 
 
-def integer(value: Any) -> int:
+def integer(value: Expr) -> int:
     return int(value.value) if hasattr(value, "value") else int(value)

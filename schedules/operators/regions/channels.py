@@ -7,11 +7,14 @@ needed, and no more of the others. Over rows and columns they need everything, a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...words.group import Node
 from .attributes import ints, own
 from .box import Box, Needs, Refusal, Span, need
+
+if TYPE_CHECKING:
+    from ...words.tvm_types import Attribute
 
 SPATIAL = 2  # the first axis of N, C, H, W that tiles cut
 
@@ -19,7 +22,7 @@ SPATIAL = 2  # the first axis of N, C, H, W that tiles cut
 def _axes(node: Node) -> list[int]:
     """The axes that ``node`` reduces, scans or normalises."""
     rank = len(node.inputs[0].shape)
-    attrs: Any = own(node) if node.operator.startswith("halotile.") else node.call.attrs
+    attrs: Attribute = own(node) if node.operator.startswith("halotile.") else node.call.attrs
     if isinstance(attrs, dict) and "axes" in attrs:
         return [a % rank for a in ints(attrs["axes"])]
     if isinstance(attrs, dict):

@@ -7,8 +7,6 @@ shape, and nothing of it is needed.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm.ir.prim import expr as prim
 
 from ...words.group import Node, Value
@@ -51,7 +49,7 @@ def values_read(node: Node) -> list[Value]:
     return [v for v in dict.fromkeys(node.inputs) if facts.reads(v)]
 
 
-def _aligned(read: tuple[list[Any], tuple[Any, ...]], shape: tuple[int, ...]) -> bool:
+def _aligned(read: tuple[list[Expr], tuple[Expr, ...]], shape: tuple[int, ...]) -> bool:
     axes, indices = read
     return all(
         (n == 1 and isinstance(i, (int, prim.IntImm)) and int(i) == 0) or n == 1 or _is(i, a)

@@ -9,13 +9,16 @@ tensor's, and what a window finds outside is fill.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ...words.group import Node
 from .attributes import ints, once, own
 from .box import Box, Fill, Needs, Refusal, Span, need
 from .pads import constant_fill
+
+if TYPE_CHECKING:
+    from ...words.tvm_types import Expr
 
 
 def window(span: Span, kernel: int, stride: int, dilation: int, begin: int) -> Span:
@@ -63,7 +66,7 @@ def group_channels(span: Span, out: int, into: int) -> Span:
     return lo // out * into, ((hi - 1) // out + 1) * into
 
 
-def _relax_pool(fill: Fill) -> Any:
+def _relax_pool(fill: Fill) -> Callable[..., Expr]:
     def pool(node: Node, _output: int, box: Box) -> Needs | Refusal:
         found = _pool(node)
         if isinstance(found, Refusal):
@@ -84,7 +87,7 @@ def _pool(node: Node) -> tuple[list[int], list[int], list[int], list[int]] | Ref
     return ints(attrs.pool_size), ints(attrs.strides), ints(attrs.dilation), ints(attrs.padding)[:rank]
 
 
-def _own_pool(fill: Fill) -> Any:
+def _own_pool(fill: Fill) -> Callable[..., Expr]:
     def pool(node: Node, _output: int, box: Box) -> Needs | Refusal:
         a = own(node)
         spatial = windows(box[2:], a["kernel"], a["strides"], a["dilations"], a["begin"])
