@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .case_runner import CRASH, PASS, REFUSED, WRONG, Outcome, add_options, run_parts
+from .case_runner import CRASH, PASS, REFUSED, WRONG, CaseOutcome, add_options, run_parts
 from .node_tests import ENGINES
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Case:
+class SuiteCase:
     """A test of the suite; ``refusals`` gets what the backend refused during a run."""
 
     name: str
@@ -51,7 +51,7 @@ class Case:
     refusals: list[str]
 
 
-def load_cases() -> dict[str, Case]:
+def load_cases() -> dict[str, SuiteCase]:
     """All tests for the CPU by name (collecting them takes 20 seconds)."""
     from halotile.onnx_backend import HalotileBackend, HalotileBackendRep, Refused
     from onnx.backend.test.runner import Runner
@@ -66,7 +66,7 @@ def load_cases() -> dict[str, Case]:
                 refusals.append(error.message)
                 raise
 
-    class Recorded(HalotileBackend):
+    class RecordedBackend(HalotileBackend):
         """The backend, which also writes down what it refuses: the suite passes over that in silence."""
 
         @classmethod
@@ -83,21 +83,21 @@ def load_cases() -> dict[str, Case]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        items = Runner(Recorded, __name__)._test_items
+        items = Runner(RecordedBackend, __name__)._test_items
     return {
-        name: Case(name, kind, item.func, refusals)
+        name: SuiteCase(name, kind, item.func, refusals)
         for kind, tests in items.items()
         for name, item in tests.items()
         if name.endswith("_cpu")
     }
 
 
-def operators_of(case: Case) -> tuple[str, ...]:
+def operators_of(case: SuiteCase) -> tuple[str, ...]:
     """The kind of the test, by which the table counts."""
     return (KINDS.get(case.kind, case.kind),)
 
 
-def run_case(case: Case) -> Outcome:
+def run_case(case: SuiteCase) -> CaseOutcome:
     """Runs one test of the suite."""
     from halotile.errors import HalotileError, InternalError
 
@@ -122,10 +122,10 @@ def run_case(case: Case) -> Outcome:
         verdict, detail = REFUSED, case.refusals[0]
     if verdict == WRONG and case.name in KNOWN:
         verdict = DIFFERS
-    return Outcome(case.name, operators_of(case), verdict, detail[:400], round(time.monotonic() - started, 2))
+    return CaseOutcome(case.name, operators_of(case), verdict, detail[:400], round(time.monotonic() - started, 2))
 
 
-def table(outcomes: list[Outcome]) -> str:
+def table(outcomes: list[CaseOutcome]) -> str:
     """The result of the suite as Markdown."""
     import onnx
 

@@ -61,7 +61,7 @@ _EMULATED = {"cortex-a53", "cortex-a57", "cortex-a72", "cortex-a76", "neoverse-n
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BoardOutcome:
     """One model on one board. ``error`` is the largest over programs and threads, ``limit`` what was allowed.
 
     ``small``: at the tests' sizes. ``sources`` and ``built`` are digests of what it is made from and what came out.
@@ -85,7 +85,8 @@ class Outcome:
         return self.program == "ok" and self.library in ("ok", "not run")
 
 
-Known = Callable[[str, str, bool], "Outcome | None"]  # (board, model, small) -> the cell that agreed in an earlier run
+# (board, model, small) -> the cell that agreed in an earlier run
+Known = Callable[[str, str, bool], "BoardOutcome | None"]
 
 
 def emulator(target: Target) -> list[str]:
@@ -96,9 +97,9 @@ def emulator(target: Target) -> list[str]:
 
 
 def check(
-    board: str, name: str, model: onnx.ModelProto, entry: ModelEntry, small: bool, earlier: Outcome | None = None,
+    board: str, name: str, model: onnx.ModelProto, entry: ModelEntry, small: bool, earlier: BoardOutcome | None = None,
     quick: bool = False,
-) -> Outcome:  # fmt: skip
+) -> BoardOutcome:  # fmt: skip
     """Builds and runs one model; what goes wrong is told in the outcome. With an ``earlier`` one of the same bytes, it
     is not run again. ``quick``: half of the runs."""
     target = resolve(board)
@@ -119,7 +120,7 @@ def check(
 def _run(
     out: Path, target: Target, model: onnx.ModelProto, feeds: dict[str, np.ndarray], scratch: Path,
     counts: tuple[tuple[int, ...], tuple[int, ...]],
-) -> Outcome:  # fmt: skip
+) -> BoardOutcome:  # fmt: skip
     """Both programs on their numbers of threads, compared with ONNX Runtime."""
     start = time.perf_counter()
     program, errors = "ok", [(0.0, 0.0)]
@@ -136,7 +137,7 @@ def _run(
                 library, errors = _join(library, errors, verify(run, model, remote.inputs, feeds), threads)
         size = (out / "model_run").stat().st_size - remote.recorded.weight_bytes
     worst = max(errors, key=lambda e: e[0] / (e[1] or 1))
-    return Outcome("", "", 0, ran - start, *worst, program, library, size)
+    return BoardOutcome("", "", 0, ran - start, *worst, program, library, size)
 
 
 def _digest(files: list[Path], text: str = "") -> str:
@@ -193,7 +194,7 @@ class _LibraryProgram:
 def outcomes(
     boards: tuple[str, ...], models: tuple[str, ...], small: bool, known: Known = lambda *cell: None,
     quick: bool = False,
-) -> Iterator[Outcome]:  # fmt: skip
+) -> Iterator[BoardOutcome]:  # fmt: skip
     """Every model on every board; slow ones on the first board only, unless they are all that was asked for."""
     for name in models:
         entry = MODELS[name]
@@ -208,7 +209,7 @@ def outcomes(
                 yield check(board, name, model, entry, small, earlier, quick)
             except Exception as error:  # the others are still worth knowing
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-                yield Outcome(board, name, 0, 0, 0, 0, reason, "", 0, small=small)
+                yield BoardOutcome(board, name, 0, 0, 0, 0, reason, "", 0, small=small)
 
 
 class Cells:
@@ -216,22 +217,22 @@ class Cells:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._cells: dict[tuple[str, str, bool], Outcome] = {}
-        names = {f.name for f in fields(Outcome)}
+        self._cells: dict[tuple[str, str, bool], BoardOutcome] = {}
+        names = {f.name for f in fields(BoardOutcome)}
         try:
             for cell in json.loads(path.read_text()) if path and path.is_file() else ():
-                self._add(Outcome(**{key: value for key, value in cell.items() if key in names}))
+                self._add(BoardOutcome(**{key: value for key, value in cell.items() if key in names}))
         except (OSError, ValueError, TypeError, AttributeError):
             raise click.ClickException(f"{path} is not a file that this program wrote; name another") from None
 
-    def _add(self, outcome: Outcome) -> None:
+    def _add(self, outcome: BoardOutcome) -> None:
         self._cells[outcome.board, outcome.model, outcome.small] = outcome
 
-    def agreed(self, board: str, model: str, small: bool) -> Outcome | None:
+    def agreed(self, board: str, model: str, small: bool) -> BoardOutcome | None:
         found = self._cells.get((board, model, small))
         return found if found is not None and found.ok else None
 
-    def keep(self, outcome: Outcome) -> None:
+    def keep(self, outcome: BoardOutcome) -> None:
         self._add(outcome)
         if self._path is not None:
             cells = [{**asdict(o), "ok": o.ok} for o in self._cells.values()]
@@ -240,7 +241,7 @@ class Cells:
             os.replace(partial, self._path)
 
 
-def row(o: Outcome) -> str:
+def row(o: BoardOutcome) -> str:
     """One line of the table."""
     share = f"{o.error:.2e} of {o.limit:.2e}"
     times = f"{o.build_seconds:.1f} | {o.run_seconds:.1f}"

@@ -35,7 +35,7 @@ BUDGETS = 5
 
 
 @dataclass
-class Outcome:
+class BudgetOutcome:
     """``met`` are (budget, arena); ``problems`` say in a line what was broken."""
 
     name: str
@@ -51,7 +51,7 @@ class Outcome:
         return f"{self.name}: off {self.untiled / 1e6:.2f} MB, least {self.smallest / 1e6:.2f}; {points}; {said}"
 
 
-def check(name: str, threads: int = 2, small: bool = False, link: bool = False, **overrides: object) -> Outcome:
+def check(name: str, threads: int = 2, small: bool = False, link: bool = False, **overrides: object) -> BudgetOutcome:
     """One model at BUDGETS budgets."""
     started = time.perf_counter()
     model = MODELS[name].model(small=small, **overrides)
@@ -62,7 +62,7 @@ def check(name: str, threads: int = 2, small: bool = False, link: bool = False, 
         return run_pipeline(model, options)
 
     untiled = int(plan(None, "off").report["arena_bytes"])
-    outcome = Outcome(name, untiled, untiled)
+    outcome = BudgetOutcome(name, untiled, untiled)
     outcome.smallest = _smallest(plan, outcome)
     for step in range(BUDGETS):
         budget = round(outcome.smallest * (untiled / outcome.smallest) ** (step / (BUDGETS - 1)))
@@ -83,7 +83,7 @@ def check(name: str, threads: int = 2, small: bool = False, link: bool = False, 
     return outcome
 
 
-def _smallest(plan: Any, outcome: Outcome) -> int:
+def _smallest(plan: Any, outcome: BudgetOutcome) -> int:
     """What the refusal of a budget of one byte names; 0 bytes are a model without intermediates."""
     try:
         return int(plan(1).report["arena_bytes"])
@@ -95,7 +95,7 @@ def _smallest(plan: Any, outcome: Outcome) -> int:
         return int(found[1])
 
 
-def _linked(model: onnx.ModelProto, target: Target, threads: int, outcome: Outcome) -> None:
+def _linked(model: onnx.ModelProto, target: Target, threads: int, outcome: BudgetOutcome) -> None:
     budget, arena = outcome.met[0]
     with tempfile.TemporaryDirectory(prefix="halotile-budgets-") as folder:
         run_pipeline(model, Options(target, threads=threads, memory_budget=budget), output=Path(folder))

@@ -1,7 +1,7 @@
 """Runs many small tests, each in a process that may take too long or die, and makes tables of what became of them.
 
 A suite is a module of this folder with ``load_cases()`` (name -> case), ``operators_of(case)`` and
-``run_case(case, *arguments)`` (an :class:`Outcome`).
+``run_case(case, *arguments)`` (an :class:`CaseOutcome`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARTS = ("# Supported operators", "## ONNX's backend tests")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseOutcome:
     """What became of one test; ``detail`` is the reason, the largest error, or the failure."""
 
     name: str
@@ -63,7 +63,7 @@ class Worker:
             raise RuntimeError("the test worker does not start")
         self.connection.recv()
 
-    def run(self, name: str, operators: tuple[str, ...], timeout: float) -> Outcome:
+    def run(self, name: str, operators: tuple[str, ...], timeout: float) -> CaseOutcome:
         self.connection.send(name)
         try:
             if self.connection.poll(timeout):
@@ -74,7 +74,7 @@ class Worker:
         self.process.kill()
         self.process.join()
         self._start()
-        return Outcome(name, operators, CRASH, failure, timeout)
+        return CaseOutcome(name, operators, CRASH, failure, timeout)
 
     def stop(self) -> None:
         self.connection.send(None)
@@ -85,9 +85,9 @@ def run_all(
     suite: str,
     operators: Mapping[str, tuple[str, ...]],
     timeout: float,
-    progress: Callable[[Outcome], None] = lambda _o: None,
+    progress: Callable[[CaseOutcome], None] = lambda _o: None,
     arguments: tuple[object, ...] = (),
-) -> list[Outcome]:
+) -> list[CaseOutcome]:
     """The outcome of every test named in ``operators``."""
     worker = Worker(suite, arguments)
     outcomes = []
@@ -123,7 +123,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run_parts(
     suite: str,
     load_cases: Callable[[], JsonView],
-    table: Callable[[list[Outcome]], str],
+    table: Callable[[list[CaseOutcome]], str],
     options: argparse.Namespace,
     arguments: tuple[object, ...] = (),
 ) -> int:
@@ -136,7 +136,7 @@ def run_parts(
     names = [n for n in sorted(cases) if options.only in n][part::parts]
     done: Counter[str] = Counter()
 
-    def progress(outcome: Outcome) -> None:
+    def progress(outcome: CaseOutcome) -> None:
         done[outcome.verdict] += 1
         if outcome.verdict in (WRONG, CRASH):
             print(f"{outcome.verdict} {outcome.name}: {outcome.detail}", file=sys.stderr, flush=True)
@@ -150,10 +150,11 @@ def run_parts(
 
 
 def _merge(
-    parts: Iterable[Path], cases: JsonView, table: Callable[[list[Outcome]], str], target: Path | None
+    parts: Iterable[Path], cases: JsonView, table: Callable[[list[CaseOutcome]], str], target: Path | None
 ) -> int:
     """The table of parts that ran side by side; they must hold every test once."""
-    outcomes = [Outcome(**{**o, "operators": tuple(o["operators"])}) for p in parts for o in json.loads(p.read_text())]
+    told = [o for p in parts for o in json.loads(p.read_text())]
+    outcomes = [CaseOutcome(**{**o, "operators": tuple(o["operators"])}) for o in told]
     names = sorted(o.name for o in outcomes)
     if names != sorted(cases):
         print(f"the parts hold {len(names)} outcomes, not each of the {len(cases)} tests once", file=sys.stderr)
@@ -161,7 +162,7 @@ def _merge(
     return _told(sorted(outcomes, key=lambda o: o.name), table, target)
 
 
-def _told(outcomes: list[Outcome], table: Callable[[list[Outcome]], str], target: Path | None) -> int:
+def _told(outcomes: list[CaseOutcome], table: Callable[[list[CaseOutcome]], str], target: Path | None) -> int:
     if target:
         write_part(target, table(outcomes))
     done = Counter(o.verdict for o in outcomes)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import onnx
 from onnx import helper, shape_inference
 
-from .graph import Form, Graph
+from .graph import ExportForm, ModelGraph
 from .layers import activation, avg_pool, conv, layer_norm, linear, max_pool
 from .models import MODELS
 
-Body = Callable[[Graph, str], str]
+Body = Callable[[ModelGraph, str], str]
 ANCHORED = ("conv", "matmul")  # families whose limit is arithmetic
 NETWORKS = ("resnet50", "vgg16", "unet", "edsr", "bert", "vit", "swin", "convnext")
 VECTOR = 16  # channels that fill the widest vectors
@@ -40,7 +40,7 @@ class Case:
         return (0.88 if self.odd else 0.95) if self.family in ANCHORED else 0.80
 
     def model(self) -> onnx.ModelProto:
-        g = Graph(f"{self.family}_{self.name}", Form(opset=17))
+        g = ModelGraph(f"{self.family}_{self.name}", ExportForm(opset=17))
         return g.finish(y=self.body(g, g.input("x", self.shape)))
 
 
@@ -57,7 +57,7 @@ def conv_case(
     """Convolution and ReLU of a square image, or one of ``size`` (height, width); ``pad`` is half the kernel."""
     height, width = (size, size) if isinstance(size, int) else size
 
-    def body(g: Graph, x: str) -> str:
+    def body(g: ModelGraph, x: str) -> str:
         return activation(g, conv(g, x, cout, kernel, stride=stride, groups=groups, pad=pad), "relu")
 
     family = "depthwise" if groups == cin and groups > 1 else "conv"
@@ -79,7 +79,7 @@ def _unary(
     return Case(family, f"{name} {'x'.join(map(str, shape))}", shape, body, operations=operations)
 
 
-def _softmax(g: Graph, x: str) -> str:
+def _softmax(g: ModelGraph, x: str) -> str:
     return g.op("Softmax", x, axis=-1)
 
 

@@ -33,9 +33,9 @@ from ..targets.resolve import resolve
 from ..targets.target import Target
 from .emulation.counts import CLASSES, Block, Counts, by_class, disassembled
 from .emulation.cycles import block_cycles, total_cycles
-from .emulation.ours import Program, build
+from .emulation.ours import StaticProgram, build
 from .emulation.peers import ENGINES, Root, run_peer
-from .emulation.predict import CLOCKS, Work, predict
+from .emulation.predict import CLOCKS, FunctionWork, predict
 from .emulation.qemu import Caches, Emulator
 from .machine_code import tools
 from .models import MODELS, ModelFile
@@ -49,7 +49,7 @@ SHOWN = 12  # functions of a model
 
 
 @dataclass(frozen=True)
-class Part:
+class FunctionShare:
     """What one function of a program took of the whole: a kernel's schedule, or a function's name."""
 
     name: str
@@ -60,7 +60,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Row:
+class EmulatedRow:
     """One model on one board: instructions by class, cycles, bytes beyond the second level, milliseconds (0: the clock
     is not known) and the part of them that waits for memory."""
 
@@ -73,7 +73,7 @@ class Row:
     far_bytes: int
     milliseconds: float
     waiting: float
-    parts: tuple[Part, ...]
+    parts: tuple[FunctionShare, ...]
     wrong: str = ""  # where its outputs differ from ONNX Runtime's
 
 
@@ -84,7 +84,7 @@ def measure(
     target: Target,
     hertz: float,
     **options: object,
-) -> Row:
+) -> EmulatedRow:
     """The row of one model of ours; ``options`` are the build's."""
     nm = tools().mca.replace("llvm-mca", "llvm-nm")
     with tempfile.TemporaryDirectory(prefix="halotile-emulated-") as scratch:
@@ -103,7 +103,7 @@ def measure_peer(
     target: Target,
     hertz: float,
     root: Root,
-) -> Row:
+) -> EmulatedRow:
     """The row of one model of a peer's."""
     caches = Caches(target.l1_bytes, target.l2_bytes)
     with tempfile.TemporaryDirectory(prefix="halotile-emulated-") as scratch:
@@ -112,7 +112,9 @@ def measure_peer(
     return replace(_told(name, engine, target, hertz, counts), wrong=wrong)
 
 
-def _told(name: str, engine: str, target: Target, hertz: float, counts: Counts, program: Program | None = None) -> Row:
+def _told(
+    name: str, engine: str, target: Target, hertz: float, counts: Counts, program: StaticProgram | None = None
+) -> EmulatedRow:
     found = tools()
     texts = disassembled({w for b in counts.blocks for w in b.words}, found.mca.replace("llvm-mca", "llvm-mc"))
     each = block_cycles(counts, texts, target, found.mca)
@@ -121,8 +123,8 @@ def _told(name: str, engine: str, target: Target, hertz: float, counts: Counts, 
 
 def row(
     name: str, engine: str, target: Target, hertz: float, counts: Counts, texts: Mapping[int, str],
-    each: Mapping[Block, float], program: Program | None = None,
-) -> Row:  # fmt: skip
+    each: Mapping[Block, float], program: StaticProgram | None = None,
+) -> EmulatedRow:  # fmt: skip
     """What a run took, in all and by function (without a ``program`` that knows them: by file)."""
     cycles: Counter[str] = Counter()
     instructions: Counter[str] = Counter()
@@ -135,17 +137,19 @@ def row(
         products[at] += by_class([block], texts).get("multiply-adds", 0)
         far[at] += block.missed[1] * LINE
     parts = [
-        Part(at if program is None else program.kernel_of(at), instructions[at], cycles[at], products[at], far[at])
+        FunctionShare(
+            at if program is None else program.kernel_of(at), instructions[at], cycles[at], products[at], far[at]
+        )
         for at in sorted(instructions, key=lambda f: -cycles[f])
     ]
-    expected = predict([Work(p.cycles, p.far_bytes) for p in parts], target, hertz or 1.0)
-    return Row(
+    expected = predict([FunctionWork(p.cycles, p.far_bytes) for p in parts], target, hertz or 1.0)
+    return EmulatedRow(
         name, target.id, engine, counts.executed, by_class(counts.blocks, texts), total_cycles(counts, each),
         counts.missed[1] * LINE, 1000 * expected.seconds if hertz else 0.0, expected.waiting, tuple(parts),
     )  # fmt: skip
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[EmulatedRow]) -> str:
     """Markdown, a line for each row, in millions."""
     shown = [c for c in CLASSES if any(r.classes.get(c) for r in rows)]
     head = ["model", "target", "engine", "instructions", *shown, "cycles", "MB beyond L2", "least ms"]
@@ -159,7 +163,7 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def kernel_table(r: Row) -> str:
+def kernel_table(r: EmulatedRow) -> str:
     """Markdown, a line for each of the functions that take most."""
     lines = [
         f"\n{r.model} on {r.target}, {r.engine}: functions by cycles, in millions\n",
@@ -201,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     peers = [p for p in options.peers.split(",") if p]
     if unknown := [p for p in peers if p not in ENGINES]:
         parser.error(f"{unknown[0]!r} is none of {', '.join(ENGINES)}")
-    rows: list[Row] = []
+    rows: list[EmulatedRow] = []
     try:
         root = Root.made(options.root) if peers else None
         for name in filter(None, options.models.split(",")):

@@ -51,7 +51,7 @@ SIZES: Mapping[str, JsonView] = {  # of the models, between those of the tests a
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ErrorOutcome:
     """One build: errors expected by rounding, ``off`` on the samples, and on ``fresh`` inputs; predicted and measured
     time as parts of float32's."""
 
@@ -73,7 +73,7 @@ class Outcome:
 def check(
     name: str, samples: int = 24, fresh: int = 16, target: str = "native", timed: bool = False,
     limits: Sequence[float] = LIMITS, **sizes: object,
-) -> list[Outcome]:  # fmt: skip
+) -> list[ErrorOutcome]:  # fmt: skip
     """One model at all limits, on one thread."""
     entry = MODELS[name]
     model = entry.model(small=True, **(sizes or SIZES.get(name, {})))
@@ -98,7 +98,7 @@ def check(
             taken = None if base is None else _seconds(run, unseen[0]) / base
         counts["float32"] = record["of"] - len(record["layers"])
         found.append(
-            Outcome(
+            ErrorOutcome(
                 limit, record["expected"], max(record["error"], record["held"]), error_of(wanted, answers),
                 record["cycles"] / record["cycles_float32"], taken, {k: n for k, n in counts.items() if n},
             )
@@ -106,7 +106,7 @@ def check(
     return found
 
 
-def problems(found: Sequence[Outcome]) -> list[str]:
+def problems(found: Sequence[ErrorOutcome]) -> list[str]:
     """What is broken, a line each."""
     lines = [f"limit {o.limit:g}: off by {o.off:.2e} on the samples" for o in found if o.off > o.limit]
     for o in found:

@@ -27,7 +27,7 @@ Shape = tuple[Dim, ...]
 
 
 @dataclass(frozen=True)
-class Form:
+class ExportForm:
     """How an exporter writes the same network.
 
     ``style``: ``torchscript`` (scalars are Constant nodes, GELU and attention decomposed, scopes in names) or
@@ -50,12 +50,12 @@ class Form:
         return self.style == "torchscript"
 
 
-class Graph:
+class ModelGraph:
     """Nodes, weights and known shapes of one model under construction; deterministic in ``seed``."""
 
-    def __init__(self, name: str, form: Form | None = None, seed: int = 0) -> None:
+    def __init__(self, name: str, form: ExportForm | None = None, seed: int = 0) -> None:
         self.name = name
-        self.form = form or Form()
+        self.form = form or ExportForm()
         self.rng = np.random.default_rng(seed)
         self._types: dict[str, onnx.TypeProto] = {}
         self._data: dict[str, onnx.TensorProto] = {}

@@ -37,7 +37,7 @@ from ..targets.detect import native
 from .cases import ANCHORED, CASES, Case, network_layers
 from .check_models import TOLERANCE, compare, reference
 from .models import random_inputs
-from .peers.engine_halotile import Engine
+from .peers.engine_halotile import HalotileEngine
 
 SLICE = 0.01  # seconds of runs between two looks at the peak
 STEADY = 0.02  # a slice is left out where the clock moved by more, unless it did in all
@@ -76,7 +76,7 @@ def measure(
         kernels: Sequence[int] = range(len(report["kernels"]))
         if case.family in ALONE:
             kernels = [max(kernels, key=lambda i: report["kernels"][i]["flops"])]
-        engine = Engine(str(Path(folder) / "library"), threads, {})
+        engine = HalotileEngine(str(Path(folder) / "library"), threads, {})
         engine.bind({name: _aligned(array) for name, array in feeds.items()})
         engine.run()
         wrong = "; ".join(compare(engine.outputs(), reference(model, feeds), TOLERANCE)) or None

@@ -25,7 +25,7 @@ TOLERANCE = 1e-4  # of the largest value: transforms begin elsewhere in a crop
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CropOutcome:
     """``error`` is the largest difference over all crops, as a share of the largest value; ``compared`` outputs."""
 
     arena: int
@@ -52,7 +52,7 @@ def inner(start: int, crop: int, size: int, reach: int) -> slice:
 
 def measure(
     name: str, size: int, budget: int, threads: int, crop: int, reach: int, exact: bool, runs: int = 1
-) -> Outcome:
+) -> CropOutcome:
     """Compiles ``name`` for ``size x size``, runs it and compares crops; ``reach`` in pixels of the input."""
     entry = MODELS[name]
     model = entry.model(height=size, width=size)
@@ -81,7 +81,7 @@ def measure(
             worst = float("inf")
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     untiled = int(small.report["arena_bytes"] * (size / crop) ** 2)
-    return Outcome(int(large.report["arena_bytes"]), untiled, compiled, seconds, worst / scale, compared, rss)
+    return CropOutcome(int(large.report["arena_bytes"]), untiled, compiled, seconds, worst / scale, compared, rss)
 
 
 def _scaled(part: slice, factor: int) -> slice:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .graph import Dim, Graph
+from .graph import Dim, ModelGraph
 
 if TYPE_CHECKING:
     from typing import Any
@@ -18,7 +18,7 @@ GAIN = {"none": 1.0, "relu": 2.0, "relu6": 2.0, "silu": 2.8, "gelu": 2.35, "hard
 
 
 def conv(
-    g: Graph,
+    g: ModelGraph,
     x: str,
     channels: int,
     kernel: int | tuple[int, int] = 3,
@@ -52,7 +52,7 @@ def conv(
         )
 
 
-def conv_transpose(g: Graph, x: str, channels: int, kernel: int, *, stride: int, gain: float = 2.0) -> str:
+def conv_transpose(g: ModelGraph, x: str, channels: int, kernel: int, *, stride: int, gain: float = 2.0) -> str:
     """ConvTranspose2d without padding, as decoders use it (kernel = stride)."""
     cin = g.dim(x, 1)
     with g.scope("up"):
@@ -72,7 +72,7 @@ def conv_transpose(g: Graph, x: str, channels: int, kernel: int, *, stride: int,
         )
 
 
-def batch_norm(g: Graph, x: str, *, scale: float = 1.0, name: str = "bn") -> str:
+def batch_norm(g: ModelGraph, x: str, *, scale: float = 1.0, name: str = "bn") -> str:
     """BatchNormalization in inference form, with statistics of the size that training leaves behind."""
     c = (g.dim(x, 1),)
     with g.scope(name):
@@ -83,7 +83,7 @@ def batch_norm(g: Graph, x: str, *, scale: float = 1.0, name: str = "bn") -> str
         return g.op("BatchNormalization", x, gamma, beta, mean, var, epsilon=1e-5, momentum=0.9)
 
 
-def activation(g: Graph, x: str, kind: str) -> str:
+def activation(g: ModelGraph, x: str, kind: str) -> str:
     """``none``, ``relu``, ``relu6``, ``silu``, ``gelu``, ``gelu_tanh``, ``hardswish``, ``hardsigmoid``, ``sigmoid``."""
     if kind == "none":
         return x
@@ -101,7 +101,7 @@ def activation(g: Graph, x: str, kind: str) -> str:
     return g.op({"relu": "Relu", "hardswish": "HardSwish", "sigmoid": "Sigmoid"}[kind], x)
 
 
-def _gelu(g: Graph, x: str, tanh: bool) -> str:
+def _gelu(g: ModelGraph, x: str, tanh: bool) -> str:
     if not g.form.torchscript and g.form.opset >= 20:
         return g.op("Gelu", x, approximate="tanh" if tanh else "none")
     if not tanh:
@@ -113,7 +113,7 @@ def _gelu(g: Graph, x: str, tanh: bool) -> str:
 
 
 def conv_norm(
-    g: Graph,
+    g: ModelGraph,
     x: str,
     channels: int,
     kernel: int | tuple[int, int] = 3,
@@ -127,13 +127,13 @@ def conv_norm(
     return activation(g, batch_norm(g, x, scale=scale), act)
 
 
-def reduce_mean(g: Graph, x: str, axes: Sequence[int], keepdims: bool = True) -> str:
+def reduce_mean(g: ModelGraph, x: str, axes: Sequence[int], keepdims: bool = True) -> str:
     if g.form.opset >= 18:
         return g.op("ReduceMean", x, g.const(list(axes), "int64"), keepdims=int(keepdims))
     return g.op("ReduceMean", x, axes=list(axes), keepdims=int(keepdims))
 
 
-def layer_norm(g: Graph, x: str, *, epsilon: float = 1e-5, name: str = "norm") -> str:
+def layer_norm(g: ModelGraph, x: str, *, epsilon: float = 1e-5, name: str = "norm") -> str:
     """LayerNorm over the last axis: one operator from opset 17, nine before."""
     c = (g.dim(x, -1),)
     with g.scope(name):
@@ -148,7 +148,7 @@ def layer_norm(g: Graph, x: str, *, epsilon: float = 1e-5, name: str = "norm") -
 
 
 def linear(
-    g: Graph, x: str, features: int, *, gain: float = 1.0, bias: bool = True, name: str = "linear"
+    g: ModelGraph, x: str, features: int, *, gain: float = 1.0, bias: bool = True, name: str = "linear"
 ) -> str:
     """Fully connected over the last axis: Gemm for rank 2, MatMul then Add (bias first, as TorchScript) above that."""
     k = g.dim(x, -1)
@@ -163,7 +163,7 @@ def linear(
         return g.op("Add", g.weight("bias", g.normal((features,), 0.1)), y) if bias else y
 
 
-def reshape(g: Graph, x: str, shape: Sequence[Dim]) -> str:
+def reshape(g: ModelGraph, x: str, shape: Sequence[Dim]) -> str:
     """Reshape to ``shape``; a dim name, or in raw form a dim that the input has in that place, is read at run time."""
     source = g.shape(x)
     at_run_time = [
@@ -181,7 +181,7 @@ def reshape(g: Graph, x: str, shape: Sequence[Dim]) -> str:
     return g.op("Reshape", x, target, shape=shape, **attributes)
 
 
-def _dimension(g: Graph, x: str, axis: int) -> str:
+def _dimension(g: ModelGraph, x: str, axis: int) -> str:
     """The run-time size of one axis as a tensor of shape [1], in the exporter's own arithmetic."""
     if g.form.torchscript or g.form.opset < 15:
         scalar = g.op("Gather", g.op("Shape", x), g.const(axis, "int64"), axis=0)
@@ -189,7 +189,7 @@ def _dimension(g: Graph, x: str, axis: int) -> str:
     return g.op("Shape", x, start=axis, end=axis + 1)
 
 
-def flatten(g: Graph, x: str) -> str:
+def flatten(g: ModelGraph, x: str) -> str:
     """[N, C, H, W] to [N, C*H*W]."""
     if g.form.raw:
         n, *rest = g.shape(x)
@@ -198,22 +198,22 @@ def flatten(g: Graph, x: str) -> str:
     return g.op("Flatten", x, axis=1)
 
 
-def transpose(g: Graph, x: str, *perm: int) -> str:
+def transpose(g: ModelGraph, x: str, *perm: int) -> str:
     return g.op("Transpose", x, perm=list(perm))
 
 
-def slice_(g: Graph, x: str, axis: int, start: int, end: int) -> str:
+def slice_(g: ModelGraph, x: str, axis: int, start: int, end: int) -> str:
     bounds = [g.const([v], "int64") for v in (start, end, axis, 1)]
     return g.op("Slice", x, *bounds)
 
 
-def max_pool(g: Graph, x: str, kernel: int, stride: int, pad: int = 0, ceil: bool = False) -> str:
+def max_pool(g: ModelGraph, x: str, kernel: int, stride: int, pad: int = 0, ceil: bool = False) -> str:
     return g.op(
         "MaxPool", x, ceil_mode=int(ceil), kernel_shape=[kernel] * 2, pads=[pad] * 4, strides=[stride] * 2
     )
 
 
-def avg_pool(g: Graph, x: str, kernel: int, stride: int, pad: int = 0) -> str:
+def avg_pool(g: ModelGraph, x: str, kernel: int, stride: int, pad: int = 0) -> str:
     return g.op(
         "AveragePool",
         x,
@@ -225,7 +225,7 @@ def avg_pool(g: Graph, x: str, kernel: int, stride: int, pad: int = 0) -> str:
     )
 
 
-def resize(g: Graph, x: str, factor: int, mode: str = "nearest") -> str:
+def resize(g: ModelGraph, x: str, factor: int, mode: str = "nearest") -> str:
     """Upsampling by a whole factor, with the attributes that PyTorch's exporters set."""
     transform = "asymmetric" if mode == "nearest" else "half_pixel"
     scales = g.const([1.0, 1.0, float(factor), float(factor)])
@@ -238,7 +238,7 @@ def resize(g: Graph, x: str, factor: int, mode: str = "nearest") -> str:
 
 
 def attention(
-    g: Graph,
+    g: ModelGraph,
     x: str,
     heads: int,
     *,
@@ -276,17 +276,17 @@ def attention(
     return linear(g, reshape(g, transpose(g, y, 0, 2, 1, 3), (n, t, int(c))), int(c), name="proj")
 
 
-def global_pool(g: Graph, x: str) -> str:
+def global_pool(g: ModelGraph, x: str) -> str:
     """[N, C, H, W] to [N, C, 1, 1]; dynamo writes a mean over the last two axes."""
     return g.op("GlobalAveragePool", x) if g.form.torchscript else reduce_mean(g, x, [-1, -2])
 
 
-def classifier(g: Graph, x: str, classes: int) -> str:
+def classifier(g: ModelGraph, x: str, classes: int) -> str:
     """Global pooling, flatten, fully connected."""
     return linear(g, flatten(g, global_pool(g, x)), classes, name="fc")
 
 
-def extended_mask(g: Graph, mask: str) -> str:
+def extended_mask(g: ModelGraph, mask: str) -> str:
     """A 0/1 mask [N, T] as an additive [N, 1, 1, T] one: 0 where attended, the lowest float elsewhere."""
     axes = g.const([1, 2], "int64")
     m = g.op("Cast", g.op("Unsqueeze", mask, axes), to=1)

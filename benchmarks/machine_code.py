@@ -81,7 +81,7 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Loop:
+class MachineLoop:
     """The instructions of a loop that belong to no loop within it, its branch last."""
 
     instructions: tuple[Instruction, ...]
@@ -181,7 +181,7 @@ def _plain(text: str) -> str:
     return " ".join(_COMMENT.sub("", text).split())
 
 
-def loops(code: Sequence[Instruction]) -> Iterator[Loop]:
+def loops(code: Sequence[Instruction]) -> Iterator[MachineLoop]:
     """All loops of a function, from the target of a backward branch to the last branch there; an inner loop's
     instructions are none of the outer one's."""
     if not code:
@@ -197,4 +197,4 @@ def loops(code: Sequence[Instruction]) -> Iterator[Loop]:
         own = tuple(i for i in code if first <= i.address <= last and i.address not in taken)
         taken.update(i.address for i in own)
         if own:
-            yield Loop(own)
+            yield MachineLoop(own)

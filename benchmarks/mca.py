@@ -40,7 +40,17 @@ from ..targets.resolve import resolve
 from ..targets.target import Target
 from .cases import Case, conv_case, matmul_case
 from .executed import executions
-from .machine_code import NAME, Instruction, Loop, Tools, disassembly, functions, loops, object_of, tools
+from .machine_code import (
+    NAME,
+    Instruction,
+    MachineLoop,
+    Tools,
+    disassembly,
+    functions,
+    loops,
+    object_of,
+    tools,
+)
 from .models import MODELS
 from .replay import hash_of
 
@@ -88,7 +98,7 @@ FAMILIES = {
 
 
 @dataclass(frozen=True)
-class Row:
+class McaRow:
     """What one processor makes of one loop of a kernel, which has the share ``part`` of its multiply-adds."""
 
     cpu: str
@@ -116,7 +126,7 @@ class Row:
         return self.is_dense and not self.in_order and self.share < WANTED
 
 
-def analyse(cpus: Sequence[str], models: Sequence[str] = ()) -> Iterator[Row]:
+def analyse(cpus: Sequence[str], models: Sequence[str] = ()) -> Iterator[McaRow]:
     """The rows of each processor: of all cases, or of the models' kernels."""
     found = tools()
     for cpu in cpus:
@@ -150,7 +160,7 @@ def _of_models(models: Sequence[str], target: Target) -> Iterator[tuple[str, str
 
 def rows_of(
     kernel: Kernel, target: Target, found: Tools, rate: float, family: str = "", case: str = ""
-) -> list[Row]:
+) -> list[McaRow]:
     """The rows of one kernel, the loop with the most multiply-adds first; HalotileError if it has none."""
     text = disassembly([object_of(kernel, target)], target, found.objdump)
     code = functions(text)[NAME]
@@ -162,7 +172,7 @@ def rows_of(
     for (loop, part), taken in zip(heavy, cycles([loop for loop, _ in heavy], target, found.mca)):
         share = round(loop.multiply_adds / (taken * rate), 4)
         rows.append(
-            Row(
+            McaRow(
                 target.cpu, family, case, kernel.schedule, round(part, 4), loop.multiply_adds, len(loop.lines),
                 loop.loads, loop.spills, round(taken, 2), rate, share, target.in_order,
             )
@@ -170,7 +180,7 @@ def rows_of(
     return rows
 
 
-def heavy_loops(code: Sequence[Instruction], counts: Mapping[int, int]) -> list[tuple[Loop, float]]:
+def heavy_loops(code: Sequence[Instruction], counts: Mapping[int, int]) -> list[tuple[MachineLoop, float]]:
     """The loops with at least LEAST of the multiply-adds that ``counts`` of executions by address say, with their
     shares; what most iterations pass over is left out of them."""
     total = sum(counts.get(i.address, 0) for i in code if i.is_multiply_add)
@@ -195,11 +205,11 @@ def _independent(target: Target) -> Sequence[str]:
     return 2 * tuple(f"vfmadd231ps %{register}14, %{register}15, %{register}{i}" for i in range(half))
 
 
-def cycles(bodies: Sequence[Loop | Sequence[str]], target: Target, mca: str) -> list[float]:
+def cycles(bodies: Sequence[MachineLoop | Sequence[str]], target: Target, mca: str) -> list[float]:
     """Cycles of an iteration of each loop in the steady state."""
     parts = [".Lloop:"]
     for i, body in enumerate(bodies):
-        lines = body.lines if isinstance(body, Loop) else body
+        lines = body.lines if isinstance(body, MachineLoop) else body
         parts += [f"# LLVM-MCA-BEGIN {i}", *lines, f"# LLVM-MCA-END {i}"]
     totals = []
     for iterations in STEADY:
@@ -215,7 +225,7 @@ def cycles(bodies: Sequence[Loop | Sequence[str]], target: Target, mca: str) -> 
     return [(last - first) / (STEADY[1] - STEADY[0]) for first, last in zip(*totals)]
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[McaRow]) -> str:
     """Markdown, a line for each loop; those of DENSE families below the mark are marked."""
     lines = [
         "| processor | family | case | schedule | of multiply-adds | multiply-adds | instructions | loads | spills"

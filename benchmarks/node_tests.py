@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .case_runner import CRASH, PASS, REFUSED, WRONG, Outcome, add_options, run_parts
+from .case_runner import CRASH, PASS, REFUSED, WRONG, CaseOutcome, add_options, run_parts
 from .open_cases import has_open_dims, opened
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def operators_of(case: Any) -> tuple[str, ...]:
     return tuple(sorted({n.op_type for n in case.model.graph.node}))
 
 
-def run_case(case: Any, backend: str, running: int = 1, open_dims: bool = False) -> Outcome:
+def run_case(case: Any, backend: str, running: int = 1, open_dims: bool = False) -> CaseOutcome:
     """Imports, compiles and runs one test, and compares with what ONNX expects. ``open_dims``: dims of inputs are open
     where the import accepts it, and the model is built once for all sizes."""
     from halotile.errors import HalotileError, InternalError
@@ -109,8 +109,8 @@ def run_case(case: Any, backend: str, running: int = 1, open_dims: bool = False)
     operators = operators_of(case)
     started = time.monotonic()
 
-    def outcome(verdict: str, detail: str = "") -> Outcome:
-        return Outcome(case.name, operators, verdict, detail[:400], round(time.monotonic() - started, 2))
+    def outcome(verdict: str, detail: str = "") -> CaseOutcome:
+        return CaseOutcome(case.name, operators, verdict, detail[:400], round(time.monotonic() - started, 2))
 
     if not has_only_tensors(case):
         return outcome(NOT_TENSORS)
@@ -200,7 +200,7 @@ BACKENDS: dict[str, Callable[[onnx.ModelProto, dict[str, np.ndarray]], dict[str,
 # ---------------------------------------------------------------------- the table
 
 
-def table(outcomes: list[Outcome]) -> str:
+def table(outcomes: list[CaseOutcome]) -> str:
     """The support table as Markdown."""
     import onnx
 
@@ -220,7 +220,7 @@ def table(outcomes: list[Outcome]) -> str:
         "| operator | pass | refused | wrong or crash | why refused |",
         "|---|---|---|---|---|",
     ]
-    rows: dict[str, list[Outcome]] = {}
+    rows: dict[str, list[CaseOutcome]] = {}
     for o in tested:
         rows.setdefault(_family(o), []).append(o)
     for family in sorted(rows, key=str.lower):
@@ -234,7 +234,7 @@ def table(outcomes: list[Outcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _family(outcome: Outcome) -> str:
+def _family(outcome: CaseOutcome) -> str:
     if len(outcome.operators) == 1:
         return outcome.operators[0]
     return f"{outcome.name.removeprefix('test_').split('_')[0]} (as a graph of other operators)"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Figures:
+class OpenBuildFigures:
     """Of one model: seconds and bytes of the library as (open, fixed), arenas likewise for each size."""
 
     name: str
@@ -60,7 +60,7 @@ class Figures:
         return max(own / max(1, fixed) for _, own, fixed in self.arenas)
 
 
-def measure(entry: OpenEntry, target: str = "native", threads: int = 2, kernels: int = 0) -> Figures:
+def measure(entry: OpenEntry, target: str = "native", threads: int = 2, kernels: int = 0) -> OpenBuildFigures:
     """The figures of one model."""
     with tempfile.TemporaryDirectory(prefix="halotile-open-") as folder:
         path = Path(folder, f"{entry.name}.onnx")
@@ -84,7 +84,7 @@ def measure(entry: OpenEntry, target: str = "native", threads: int = 2, kernels:
                        Options(resolve(target), shapes=shapes, open=False, tile="off", stop_after=last, **options))
             )  # fmt: skip
             if last is None:
-                figures = Figures(entry.name, (spent, exact[-1][0]), (_bytes(library), _bytes(fixed)))
+                figures = OpenBuildFigures(entry.name, (spent, exact[-1][0]), (_bytes(library), _bytes(fixed)))
         figures.arenas = [(s, own, e[1]["arena_bytes"]) for s, own, e in zip(every, arenas, exact)]
         names = {k["function"]: f"{k['name']}: {k['schedule']}" for k in report["kernels"]}
         slowest = sorted(objects, key=lambda o: -o[1])[:kernels]
@@ -128,7 +128,7 @@ def _bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.glob("*.so"))
 
 
-def table(figures: Sequence[Figures]) -> str:
+def table(figures: Sequence[OpenBuildFigures]) -> str:
     """Markdown: what an open build has for one of a fixed one."""
     lines = ["| model | seconds | of fixed | library | of fixed | arenas of fixed |", "|---|---:|---:|---:|---:|---|"]
     for f in figures:

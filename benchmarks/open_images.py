@@ -7,28 +7,28 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from .graph import Form, Graph
+from .graph import ExportForm, ModelGraph
 from .layers import activation, attention, conv_norm, layer_norm, linear, transpose
 from .open_sequences import block, length_of
 
-RAW = Form("torchscript", 17, raw=True)
+RAW = ExportForm("torchscript", 17, raw=True)
 
 
-def tokens_of(g: Graph, x: str, name: str = "tokens") -> str:
+def tokens_of(g: ModelGraph, x: str, name: str = "tokens") -> str:
     """[N, C, H, W] to [N, H*W, C]."""
     n, c, *_ = g.shape(x)
     y = g.op("Reshape", x, _sizes(g, length_of(g, x, 0), int(c), -1), shape=(n, c, name))
     return g.op("Transpose", y, perm=[0, 2, 1], shape=(n, name, c))
 
 
-def image_of(g: Graph, x: str, like: str) -> str:
+def image_of(g: ModelGraph, x: str, like: str) -> str:
     """[N, H*W, C] to [N, C, H, W], of the height and width of ``like``."""
     n, _, c = g.shape(x)
     whole = _sizes(g, length_of(g, like, 0), int(c), length_of(g, like, 2), length_of(g, like, 3))
     return g.op("Reshape", transpose(g, x, 0, 2, 1), whole, shape=(n, c, *g.shape(like)[2:]))
 
 
-def resized_to(g: Graph, x: str, like: str, mode: str = "linear") -> str:
+def resized_to(g: ModelGraph, x: str, like: str, mode: str = "linear") -> str:
     """``x`` at the height and width of ``like``."""
     n, c, *_ = g.shape(x)
     whole = _sizes(g, length_of(g, x, 0), length_of(g, x, 1), length_of(g, like, 2), length_of(g, like, 3))
@@ -38,13 +38,13 @@ def resized_to(g: Graph, x: str, like: str, mode: str = "linear") -> str:
     return g.op("Resize", x, "", "", whole, shape=(n, c, *g.shape(like)[2:]), mode=mode, **options)
 
 
-def _sizes(g: Graph, *sizes: str | int) -> str:
+def _sizes(g: ModelGraph, *sizes: str | int) -> str:
     return g.op("Concat", *(s if isinstance(s, str) else g.const([s], "int64") for s in sizes), axis=0)
 
 
 def vit_image(width: int = 96, layers: int = 2, heads: int = 4, patch: int = 8, side: int = 14) -> onnx.ModelProto:
     """A ViT-like classifier of images of any size: the table of positions is resized to the patches that there are."""
-    g = Graph("vit_image", RAW)
+    g = ModelGraph("vit_image", RAW)
     x = _conv(g, g.input("image", ("n", 3, "h", "w")), width, patch, ("y", "x"), stride=patch, pad=0)
     places = resized_to(g, g.weight("positions", g.normal((1, width, side, side), 0.3)), x, "linear")
     x = tokens_of(g, g.op("Add", x, places, shape=("n", width, "y", "x")))
@@ -61,7 +61,7 @@ def vit_image(width: int = 96, layers: int = 2, heads: int = 4, patch: int = 8, 
 def segformer_image(widths: tuple[int, ...] = (16, 32, 64), classes: int = 7) -> onnx.ModelProto:
     """SegFormer of images of any size: keys and values of fewer places, a depthwise convolution in the feed-forward
     part, maps resized to the first one's size."""
-    g = Graph("segformer_image", RAW)
+    g = ModelGraph("segformer_image", RAW)
     x, maps = g.input("image", ("n", 3, "h", "w")), []
     for stage, width in enumerate(widths):
         kernel, stride = (7, 4) if stage == 0 else (3, 2)
@@ -83,7 +83,7 @@ def segformer_image(widths: tuple[int, ...] = (16, 32, 64), classes: int = 7) ->
     return g.finish(logits=_conv(g, x, classes, 1, g.shape(maps[0])[2:], name="classify"))
 
 
-def _reduced(g: Graph, x: str, image: str, heads: int, reduction: int) -> str:
+def _reduced(g: ModelGraph, x: str, image: str, heads: int, reduction: int) -> str:
     """A block of SegFormer on the tokens ``x`` of ``image``."""
     n, count, c = g.shape(x)
     y, context = layer_norm(g, x, name="norm1"), None
@@ -100,7 +100,7 @@ def _reduced(g: Graph, x: str, image: str, heads: int, reduction: int) -> str:
 def detector_full(width: int = 16, classes: int = 4, most: int = 50) -> onnx.ModelProto:
     """A YOLO-like detector to its end: two maps, boxes by places that are counted at run time, suppression, and the
     boxes, scores and classes that are left."""
-    g = Graph("detector_full", RAW)
+    g = ModelGraph("detector_full", RAW)
     x, maps = g.input("image", (1, 3, "h", "w")), []
     for index in range(4):
         with g.scope(f"stage.{index}"):
@@ -135,7 +135,7 @@ def detector_full(width: int = 16, classes: int = 4, most: int = 50) -> onnx.Mod
     return g.finish(boxes=left, scores=best, kinds=kinds)
 
 
-def _corners(g: Graph, box: str, x: str, stride: int) -> str:
+def _corners(g: ModelGraph, box: str, x: str, stride: int) -> str:
     """Corners of boxes whose middles lie about the places of the map ``x``, [1, places, 4]."""
     rows, columns = (
         g.op("Range", g.const(0, "int64"), g.op("Gather", g.op("Shape", x), g.const(a, "int64"), axis=0),
@@ -159,7 +159,7 @@ def _corners(g: Graph, box: str, x: str, stride: int) -> str:
 def text_finder(width: int = 16) -> onnx.ModelProto:
     """Where text is in an image of any size, as DB's detector: four maps joined by nearest upsampling, two transposed
     convolutions to the image's size."""
-    g = Graph("text_finder", RAW)
+    g = ModelGraph("text_finder", RAW)
     x, maps = g.input("image", ("n", 3, "h", "w")), []
     x = g.op("Relu", _conv(g, x, width, 3, ("y", "x"), stride=2, name="stem"))
     for index in range(4):
@@ -185,7 +185,7 @@ def text_finder(width: int = 16) -> onnx.ModelProto:
 def text_reader(width: int = 32, letters: int = 40) -> onnx.ModelProto:
     """What a row of text of any width says: convolutions that keep columns, a mean over rows, an attention block and
     an LSTM in both directions over columns, letters."""
-    g = Graph("text_reader", RAW)
+    g = ModelGraph("text_reader", RAW)
     x = g.input("line", ("n", 3, 32, "w"))
     for index, (channels, strides) in enumerate(((width, (2, 2)), (2 * width, (2, 2)), (4 * width, (2, 1)))):
         with g.scope(f"stage.{index}"):
@@ -208,7 +208,7 @@ def text_reader(width: int = 32, letters: int = 40) -> onnx.ModelProto:
 
 
 def _conv(
-    g: Graph, x: str, channels: int, kernel: int, here: tuple[int | str, ...],
+    g: ModelGraph, x: str, channels: int, kernel: int, here: tuple[int | str, ...],
     *, stride: int | tuple[int, int] = 1, pad: int | None = None, groups: int = 1, name: str = "conv",
 ) -> str:  # fmt: skip
     """A convolution whose result has the height and width ``here``."""
@@ -222,7 +222,7 @@ def _conv(
                     shape=(n, channels, *here))  # fmt: skip
 
 
-def _twice(g: Graph, x: str, factor: int, here: tuple[int | str, ...]) -> str:
+def _twice(g: ModelGraph, x: str, factor: int, here: tuple[int | str, ...]) -> str:
     """Nearest upsampling by a whole factor."""
     if factor == 1:
         return x
@@ -232,7 +232,7 @@ def _twice(g: Graph, x: str, factor: int, here: tuple[int | str, ...]) -> str:
                 coordinate_transformation_mode="asymmetric")  # fmt: skip
 
 
-def _up(g: Graph, x: str, channels: int, here: tuple[int | str, ...], name: str, gain: float = 2.0) -> str:
+def _up(g: ModelGraph, x: str, channels: int, here: tuple[int | str, ...], name: str, gain: float = 2.0) -> str:
     """A transposed convolution to twice the size."""
     n, cin, *_ = g.shape(x)
     with g.scope(name):

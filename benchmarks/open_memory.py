@@ -65,7 +65,7 @@ class Kept:
         return max(self.resident[1:]) - self.resident[1]
 
 
-class Arena:
+class GuardedArena:
     """Memory for the largest of many arenas, of which each run gets its bytes between guards."""
 
     def __init__(self, model: LoadedModel, most: int) -> None:
@@ -134,7 +134,7 @@ def kept(entry: OpenEntry, folder: Path, count: int, every: int) -> Kept:
         sizes = sizes_at_random(entry, model, count)
         bytes_of = [model.arena_bytes(THREADS, at) for at in sizes]
         found.smallest_arena, found.largest_arena = min(bytes_of), max(bytes_of)
-        arena = Arena(model, max(bytes_of))
+        arena = GuardedArena(model, max(bytes_of))
         order = [bytes_of.index(max(bytes_of)), *range(len(sizes))]  # the largest first
         for index, which in enumerate(order):
             given = feeds_at(model, entry, proto, sizes[which], which)
@@ -148,7 +148,7 @@ def kept(entry: OpenEntry, folder: Path, count: int, every: int) -> Kept:
 
 
 def _run(
-    model: LoadedModel, arena: Arena, sizes: Mapping[str, int], size: int, given: Arrays, found: Kept
+    model: LoadedModel, arena: GuardedArena, sizes: Mapping[str, int], size: int, given: Arrays, found: Kept
 ) -> dict[str, np.ndarray]:
     shapes = model.output_shapes(sizes)
     results = {spec.name: np.empty(shapes[spec.name], numpy_dtype(spec.dtype)) for spec in model.outputs}

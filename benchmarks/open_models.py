@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from .graph import Graph
+from .graph import ModelGraph
 from .layers import activation, attention, extended_mask, layer_norm, linear, reduce_mean, reshape, transpose
 from .models import MODELS
 from .open_cases import with_dims
@@ -65,7 +65,7 @@ def maps(width: int = 16) -> onnx.ModelProto:
 
 def encoder(width: int = 128, layers: int = 2, heads: int = 4, vocabulary: int = 500) -> onnx.ModelProto:
     """A BERT-like encoder of sentences of any length, as exporters write it: masked, with a table of positions."""
-    g = Graph("encoder", RAW)
+    g = ModelGraph("encoder", RAW)
     ids = g.input("input_ids", ("batch", "length"), "int64")
     bias = extended_mask(g, g.input("attention_mask", ("batch", "length"), "int64"))
     x = g.op("Gather", g.weight("word", g.normal((vocabulary, width), 0.5)), ids, axis=0)
@@ -79,7 +79,7 @@ def encoder(width: int = 128, layers: int = 2, heads: int = 4, vocabulary: int =
     return g.finish(hidden=x, pooled=g.op("Tanh", linear(g, first, width, name="pooler")))
 
 
-def _places(g: Graph, ids: str, most: int, width: int) -> str:
+def _places(g: ModelGraph, ids: str, most: int, width: int) -> str:
     """The rows of a table of positions, as many as there are ids."""
     length = g.op("Unsqueeze", g.op("Gather", g.op("Shape", ids), g.const(1, "int64"), axis=0), g.const([0], "int64"))
     table = g.weight("position", g.normal((1, most, width), 0.3))
@@ -90,7 +90,7 @@ def _places(g: Graph, ids: str, most: int, width: int) -> str:
 def audio(width: int = 96, layers: int = 2, heads: int = 4) -> onnx.ModelProto:
     """A wav2vec2-like encoder: convolutions of one axis with group norms, places by a long grouped convolution,
     attention over all frames, letters."""
-    g = Graph("audio", RAW)
+    g = ModelGraph("audio", RAW)
     x = g.op("Unsqueeze", g.input("input_values", ("batch", "samples")), g.const([1], "int64"))
     cin = 1
     for index, (kernel, stride) in enumerate(((10, 5), (3, 2), (3, 2), (3, 2), (2, 2))):
@@ -120,7 +120,7 @@ def audio(width: int = 96, layers: int = 2, heads: int = 4) -> onnx.ModelProto:
 
 def tagger(width: int = 48, hidden: int = 64, tags: int = 17) -> onnx.ModelProto:
     """A tagger of words: an LSTM in both directions and one behind it, a tag for every word."""
-    g = Graph("tagger", RAW)
+    g = ModelGraph("tagger", RAW)
     ids = g.input("ids", ("batch", "length"), "int64")
     x = g.op("Gather", g.weight("word", g.normal((400, width), 0.5)), ids, axis=0)
     x = transpose(g, x, 1, 0, 2)
@@ -142,7 +142,7 @@ def tagger(width: int = 48, hidden: int = 64, tags: int = 17) -> onnx.ModelProto
 
 def pooled(width: int = 24) -> onnx.ModelProto:
     """A classifier of images of any size, whose map becomes tokens that attend to each other."""
-    g = Graph("pooled", RAW)
+    g = ModelGraph("pooled", RAW)
     x, cin = g.input("image", ("n", 3, "h", "w")), 3
     for index, channels in enumerate((width, 2 * width, 4 * width)):
         with g.scope(f"stage.{index}"):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import onnx
 
-from .graph import Form, Graph
+from .graph import ExportForm, ModelGraph
 from .layers import activation, attention, layer_norm, linear, reduce_mean, reshape, transpose
 
-RAW = Form("torchscript", 17, raw=True)
+RAW = ExportForm("torchscript", 17, raw=True)
 
 
 def speech(width: int = 128, layers: int = 2, heads: int = 4, bands: int = 40, most: int = 1500) -> onnx.ModelProto:
     """A Whisper-like encoder: two convolutions over a spectrogram, the first rows of a table of positions, blocks."""
-    g = Graph("speech", RAW)
+    g = ModelGraph("speech", RAW)
     x = g.input("mel", ("batch", bands, "frames"))
     x = activation(g, conv1d(g, x, bands, width, 3, pad=1), "gelu")
     x = activation(g, conv1d(g, x, width, width, 3, stride=2, pad=1), "gelu")
@@ -26,7 +26,7 @@ def speech(width: int = 128, layers: int = 2, heads: int = 4, bands: int = 40, m
     return g.finish(hidden=layer_norm(g, x))
 
 
-def block(g: Graph, x: str, heads: int) -> str:
+def block(g: ModelGraph, x: str, heads: int) -> str:
     """Attention and a feed-forward part, each behind its norm."""
     width = g.dim(x, -1)
     x = g.op("Add", attention(g, layer_norm(g, x, name="norm1"), heads), x)
@@ -36,7 +36,7 @@ def block(g: Graph, x: str, heads: int) -> str:
 
 def step(width: int = 128, layers: int = 2, heads: int = 4, vocabulary: int = 500, most: int = 512) -> onnx.ModelProto:
     """A step of a GPT-like decoder: one token for each sentence, behind keys and values of all earlier ones."""
-    g = Graph("step", RAW)
+    g = ModelGraph("step", RAW)
     ids = g.input("ids", ("batch", 1), "int64")
     deep = width // heads
     kept = [g.input(f"{kind}.{i}", ("batch", heads, "past", deep)) for i in range(layers) for kind in ("key", "value")]
@@ -68,7 +68,7 @@ def step(width: int = 128, layers: int = 2, heads: int = 4, vocabulary: int = 50
 
 def gated(width: int = 48, hidden: int = 64, tags: int = 17) -> onnx.ModelProto:
     """A tagger of words: two GRUs in both directions, as PyTorch writes them, a tag for every word."""
-    g = Graph("gated", RAW)
+    g = ModelGraph("gated", RAW)
     ids = g.input("ids", ("batch", "length"), "int64")
     x = transpose(g, g.op("Gather", g.weight("word", g.normal((400, width), 0.5)), ids, axis=0), 1, 0, 2)
     for index in range(2):
@@ -85,7 +85,7 @@ def gated(width: int = 48, hidden: int = 64, tags: int = 17) -> onnx.ModelProto:
 
 def sound(width: int = 32, blocks: int = 3, classes: int = 10) -> onnx.ModelProto:
     """A classifier of sound by convolutions of one axis: a wide first one, dilated separable residual blocks, pools."""
-    g = Graph("sound", RAW)
+    g = ModelGraph("sound", RAW)
     x = g.input("wave", ("batch", 1, "samples"))
     x = g.op("Relu", conv1d(g, x, 1, width, 80, stride=4, pad=38))
     for index in range(blocks):
@@ -99,7 +99,7 @@ def sound(width: int = 32, blocks: int = 3, classes: int = 10) -> onnx.ModelProt
 
 
 def conv1d(
-    g: Graph, x: str, cin: int, channels: int, kernel: int,
+    g: ModelGraph, x: str, cin: int, channels: int, kernel: int,
     stride: int = 1, groups: int = 1, pad: int = 0, dilation: int = 1,
 ) -> str:  # fmt: skip
     """A convolution along the last axis, with a bias."""
@@ -109,6 +109,6 @@ def conv1d(
                 dilations=[dilation], shape=("batch", channels, "frames"))  # fmt: skip
 
 
-def length_of(g: Graph, x: str, axis: int) -> str:
+def length_of(g: ModelGraph, x: str, axis: int) -> str:
     """The length of an axis as a tensor of one element, as exporters compute it."""
     return g.op("Unsqueeze", g.op("Gather", g.op("Shape", x), g.const(axis, "int64"), axis=0), g.const([0], "int64"))

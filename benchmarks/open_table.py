@@ -37,7 +37,7 @@ from .open_shapes import Agreement, agree, as_there, between, feeds_at
 from .peers.environment import OURS, PEERS, python_of
 from .peers.process import EngineProcess
 from .results import EngineResult
-from .sizes import FIXED, Point, library_bytes
+from .sizes import FIXED, SizeFigures, library_bytes
 from .summary import geometric_mean
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def builds(entry: OpenEntry, folder: Path, count: int, threads: int) -> None:
     points = []
     with load(library) as model:
         for index, sizes in enumerate(between(entry, model, count)):
-            point = Point(sizes, threads, arena={OURS.name: model.arena_bytes(threads, sizes)})
+            point = SizeFigures(sizes, threads, arena={OURS.name: model.arena_bytes(threads, sizes)})
             point.compile[OURS.name], point.library[OURS.name] = spent, library_bytes(library)
             shapes = {spec.name: spec.shape for spec in inputs_at(model, sizes)}
             fixed = folder / f"fixed {threads} {index}"
@@ -80,7 +80,7 @@ def builds(entry: OpenEntry, folder: Path, count: int, threads: int) -> None:
 def times(entry: OpenEntry, folder: Path, threads: int, settings: Settings) -> None:
     """Leaves ``time THREADS.json``: the points of the builds with seconds of first calls and of warm runs."""
     proto, path = _model(entry, folder), folder / "model.onnx"
-    points = [Point(**point) for point in json.loads((folder / f"build {threads}.json").read_text())]
+    points = [SizeFigures(**point) for point in json.loads((folder / f"build {threads}.json").read_text())]
     contenders = [Contender(OURS.name, OURS, folder / f"open {threads}")]
     contenders += [Contender(name, PEERS[name], path) for name in settings.peers]
     with ExitStack() as stack:
@@ -140,14 +140,14 @@ def told(folder: Path, peers: Sequence[str]) -> str:
     return "\n".join([agree_table(agreed), build_table(points), peer_table(points, peers)])
 
 
-def _points(folder: Path, names: Sequence[str]) -> dict[str, list[Point]]:
+def _points(folder: Path, names: Sequence[str]) -> dict[str, list[SizeFigures]]:
     """Of each model the points of all thread counts: timed ones, else those of the builds."""
-    found: dict[str, list[Point]] = {}
+    found: dict[str, list[SizeFigures]] = {}
     for name in names:
         for file in sorted((folder / name).glob("build *.json")):
             timed = file.with_name(file.name.replace("build", "time"))
             points = json.loads((timed if timed.exists() else file).read_text())
-            found.setdefault(name, []).extend(Point(**point) for point in points)
+            found.setdefault(name, []).extend(SizeFigures(**point) for point in points)
     return found
 
 
@@ -161,7 +161,7 @@ def agree_table(found: Sequence[Agreement]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def build_table(found: Mapping[str, Sequence[Point]]) -> str:
+def build_table(found: Mapping[str, Sequence[SizeFigures]]) -> str:
     """What an open build has for one of a build for exactly that size."""
     head = ("model", "points", "time", "worst", "arena", "worst", "library", "compiling")
     lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
@@ -180,7 +180,7 @@ def build_table(found: Mapping[str, Sequence[Point]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def peer_table(found: Mapping[str, Sequence[Point]], peers: Sequence[str]) -> str:
+def peer_table(found: Mapping[str, Sequence[SizeFigures]], peers: Sequence[str]) -> str:
     """What peers take for one of ours, all warm, and the medians of first calls in milliseconds."""
     head = ["model", *(f"{p} {what}" for p in peers for what in ("/ ours", "least"))]
     head += [f"first: {name}" for name in (OURS.name, *peers)]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Point:
+class ParetoPoint:
     """One build: ``arena`` bytes, ``predicted`` and ``measured`` seconds of a run, ``tiled`` groups in it."""
 
     arena: int
@@ -43,7 +43,7 @@ class Point:
 
 def curve(
     entry: ModelEntry | ModelFile, threads: int, seconds: float, small: bool, points: int, say: Callable[[str], None]
-) -> list[Point]:
+) -> list[ParetoPoint]:
     """The untiled build first, then the others from the largest arena to the smallest."""
     model = entry.model(small=small)
     feeds = entry.inputs(model, 1)
@@ -53,7 +53,7 @@ def curve(
         best = _timed([Path(folder) / str(i) for i in range(len(builds))], feeds, threads, seconds)
     base, cycles = best[0], _cycles(builds[0])
     return [
-        Point(b.report["arena_bytes"], len(b.tiled), base * _cycles(b) / cycles, t) for b, t in zip(builds, best)
+        ParetoPoint(b.report["arena_bytes"], len(b.tiled), base * _cycles(b) / cycles, t) for b, t in zip(builds, best)
     ]
 
 
@@ -101,7 +101,7 @@ def _timed(folders: list[Path], feeds: dict[str, np.ndarray], threads: int, seco
     return best
 
 
-def render(name: str, threads: int, points: list[Point]) -> str:
+def render(name: str, threads: int, points: list[ParetoPoint]) -> str:
     """The curve as a Markdown table, with the mean error of the predictions."""
     lines = [
         f"### {name}, {threads} thread{'s' if threads > 1 else ''}: memory against time",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Row:
+class ProfileRow:
     """Kernels that share one function: ``count`` of them, with their times, arithmetic and traffic added up.
 
     ``nodes``: the first of the model's nodes in each. ``limit`` is the sum of the seconds below which none of them can
@@ -44,14 +44,14 @@ def derive(kernel: Json, peak: Peak | None) -> Json:
     return found
 
 
-def rows(kernels: Sequence[Json], peak: Peak | None) -> list[Row]:
+def rows(kernels: Sequence[Json], peak: Peak | None) -> list[ProfileRow]:
     """Timed kernels by function, the slowest first."""
     together: dict[Any, list[Json]] = {}
     for kernel in kernels:
         if kernel.get("seconds"):
             together.setdefault(kernel.get("function", kernel["name"]), []).append(kernel)
     found = [
-        Row(
+        ProfileRow(
             members[0]["name"],
             tuple(k["nodes"][0] for k in members if k.get("nodes")),
             members[0].get("schedule", ""),
@@ -94,7 +94,7 @@ def render(result: ModelResult, most: int = 25) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cells(row: Row, total: float) -> list[str]:
+def _cells(row: ProfileRow, total: float) -> list[str]:
     return [
         row.name,
         row.nodes[0] + (f" and {len(row.nodes) - 1} more" if len(row.nodes) > 1 else "") if row.nodes else "",

@@ -71,7 +71,7 @@ class ModelRecord(msgspec.Struct, frozen=True):
     kernels: list[str]
 
 
-class Table(msgspec.Struct):
+class ReplayTable(msgspec.Struct):
     """All models for one target, and the hash of the object that each function became."""
 
     models: dict[str, ModelRecord] = {}
@@ -178,13 +178,13 @@ def _pairs(was: Sequence[str], now: Sequence[str]) -> Iterator[tuple[str, str, i
             yield old, new, k + step
 
 
-def read_table(name: str) -> Table:
+def read_table(name: str) -> ReplayTable:
     """The table of a target's name; an empty one if there is none yet."""
     path = TABLES / f"{name}.json"
-    return msgspec.json.decode(path.read_bytes(), type=Table) if path.is_file() else Table()
+    return msgspec.json.decode(path.read_bytes(), type=ReplayTable) if path.is_file() else ReplayTable()
 
 
-def write_table(name: str, table: Table) -> None:
+def write_table(name: str, table: ReplayTable) -> None:
     """Writes the table of a target: a line a model and a line an object, which git compares well."""
     used = {k for record in table.models.values() for k in record.kernels}
     table.models = {n: table.models[n] for n in MODELS if n in table.models}
@@ -200,7 +200,7 @@ def write_table(name: str, table: Table) -> None:
     (TABLES / f"{name}.json").write_text("\n".join(lines) + "\n")
 
 
-def _update(table: Table, name: str, now: Replayed, target: Target) -> int:
+def _update(table: ReplayTable, name: str, now: Replayed, target: Target) -> int:
     """Takes a model over into the table; how many functions LLVM had to compile for it."""
     fresh = {k: f for k, f in now.functions.items() if k not in table.objects}
     table.objects.update(objects_of(fresh, target))

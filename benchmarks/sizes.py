@@ -41,7 +41,7 @@ FIXED = f"{OURS.name} (fixed)"
 
 
 @dataclass
-class Point:
+class SizeFigures:
     """Figures at one size and thread count: medians in seconds, arenas in bytes, by engine; ``errors`` likewise."""
 
     sizes: Mapping[str, int]
@@ -62,7 +62,7 @@ class Point:
 def measure_sizes(
     path: Path, wanted: Sequence[Mapping[str, int]], options: JsonView, settings: Settings,
     say: Callable[[str], None] = lambda line: None,
-) -> list[Point]:  # fmt: skip
+) -> list[SizeFigures]:  # fmt: skip
     """A point for each of the sizes that are ``wanted`` (none: the typical ones) and each number of threads.
     ``options`` are those of the builds: shapes and typical sizes."""
     proto, points = onnx.load(path, load_external_data=False), []
@@ -78,7 +78,7 @@ def measure_sizes(
             feeds = [random_inputs(at, proto, 7) for at in specs]
             first = _first_calls([(OURS.name, OURS, library), *_peers(settings, path)], feeds, threads, settings)
             for i, sizes in enumerate(every):
-                point = Point(sizes, threads, first={name: calls[i] for name, calls in first.items()})
+                point = SizeFigures(sizes, threads, first={name: calls[i] for name, calls in first.items()})
                 point.arena[OURS.name], point.compile[OURS.name] = arenas[i], built.seconds
                 point.library[OURS.name] = library_bytes(library)
                 fixed = Path(folder, f"fixed {threads} {i}")
@@ -97,7 +97,7 @@ def measure_sizes(
 
 
 def _measure(
-    point: Point, path: Path, library: Path, fixed: Path | None, feeds: dict[str, np.ndarray], settings: Settings
+    point: SizeFigures, path: Path, library: Path, fixed: Path | None, feeds: dict[str, np.ndarray], settings: Settings
 ) -> None:
     contenders = [Contender(OURS.name, OURS, library), *([Contender(FIXED, OURS, fixed)] if fixed else [])]
     contenders += [Contender(*peer) for peer in _peers(settings, path)]
@@ -139,7 +139,7 @@ def _text(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {size}" for name, size in sizes.items())
 
 
-def table(points: Sequence[Point], peers: Sequence[str]) -> str:
+def table(points: Sequence[SizeFigures], peers: Sequence[str]) -> str:
     """Markdown: milliseconds, what a fixed build and the peers take for one of ours, and first calls."""
     others = [FIXED, *peers]
     head = ["threads", "sizes", OURS.name, *(f"{name} / ours" for name in others), "arena / fixed"]

@@ -37,7 +37,7 @@ NETWORKS: dict[str, tuple[str, Json]] = {
 
 
 @dataclass(frozen=True)
-class Figures:
+class StreamFigures:
     """Of one network and number of threads: seconds of ``pixels`` in a stream and whole, and the bytes of both."""
 
     name: str
@@ -51,7 +51,7 @@ class Figures:
     whole_arena: int
 
 
-def measure(name: str, width: int, rows: int, threads: Sequence[int], rounds: int = 5) -> list[Figures]:
+def measure(name: str, width: int, rows: int, threads: Sequence[int], rounds: int = 5) -> list[StreamFigures]:
     """The figures of one network, for each number of threads."""
     model, options = NETWORKS[name]
     sized: Json = {"size": 128} if model == "unet" else {"height": 128, "width": 128}
@@ -74,7 +74,7 @@ def measure(name: str, width: int, rows: int, threads: Sequence[int], rounds: in
                 with streamed.open(threads=count) as kept:
                     state = kept.state_bytes
                 found.append(
-                    Figures(name, count, streamed.plan.rows, rows * width, min(s for s, _ in seconds),
+                    StreamFigures(name, count, streamed.plan.rows, rows * width, min(s for s, _ in seconds),
                             min(s for _, s in seconds), state, streamed.arena_bytes(count), whole.arena_bytes(count))
                 )  # fmt: skip
     return found
@@ -106,7 +106,7 @@ def _at_once(model: Model, x: np.ndarray, threads: int) -> Callable[[], float]:
     return run
 
 
-def table(figures: Sequence[Figures]) -> str:
+def table(figures: Sequence[StreamFigures]) -> str:
     """Markdown: rates, and what a stream's rate has of the whole image's."""
     lines = [
         "| network | threads | rows a step | million pixels/s | whole, in memory | of it | state | arena | its arena |",
@@ -128,7 +128,7 @@ def table(figures: Sequence[Figures]) -> str:
 @click.option("--rounds", default=5, show_default=True, help="Runs of each, in turns.")
 def main(names: Sequence[str], width: int, rows: int, threads: int, rounds: int) -> None:
     """Compare streams of NAMES (all) with whole images in memory; the table goes to stdout."""
-    found: list[Figures] = []
+    found: list[StreamFigures] = []
     for name in names or NETWORKS:
         click.echo(f"{name}: building", err=True)
         found += measure(name, width, rows, sorted({1, threads}), rounds)

@@ -25,10 +25,10 @@ def further_levels(build: Build, pipeline: Callable[..., Build]) -> list[Build]:
     if not options.levels:
         return made
     from .codegen.forms import Alike
-    from .codegen.module import Weights
+    from .codegen.module import WeightBlob
 
     threads = 1 if options.target.one_thread else options.threads or options.target.cores
-    build.beneath = Weights((), {}, 0, alike=Alike())
+    build.beneath = WeightBlob((), {}, 0, alike=Alike())
     for number, target in reversed([*enumerate(options.levels, 1)]):
         folder = options.dump_ir / target.id if options.dump_ir is not None else None
         own = replace(

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import HalotileError
 from ..schedules.words.atoms import KNOWN
-from ..schedules.words.choice import Choice, Refusal
+from ..schedules.words.choice import AlgorithmRefusal, Choice
 from ..schedules.words.sizes import SYMBOLS, TYPICAL, at_sizes, no_symbols, plan_for
 from . import rewrites
 from .dump import dump_stage
@@ -46,7 +46,7 @@ from .systems import check_system
 
 if TYPE_CHECKING:
     from ..passes.tile.open.tile import OpenTile
-    from ..passes.tile.tile import Tile
+    from ..passes.tile.tile import TilePass
     from ..schedules.words.group import Group, Kernel, Value
 
 log = logging.getLogger("halotile.compile")
@@ -209,12 +209,12 @@ def select(build: Build) -> None:
             if builds_open_images(_request(build, group)):
                 continue
             others = [o for o in considered(_request(build, group)) if o.algorithm != choice.algorithm]
-            lines = (f"    not {o}" if isinstance(o, Refusal) else f"    rather than {o}" for o in others)
+            lines = (f"    not {o}" if isinstance(o, AlgorithmRefusal) else f"    rather than {o}" for o in others)
             build.notes.setdefault("select", []).extend([f"{group.name}: {choice}", *lines])
 
 
 def tile(build: Build) -> None:
-    from ..passes.tile.tile import Tile
+    from ..passes.tile.tile import TilePass
 
     options = build.options
     if _open(build):
@@ -229,7 +229,7 @@ def tile(build: Build) -> None:
         build.notes["tile"] = list(striped.notes)
         return
     wish = options.tile or "auto"
-    _take_tiles(build, Tile(wish, options.arena_budget, options.optimize, options.policy, build.closing))
+    _take_tiles(build, TilePass(wish, options.arena_budget, options.optimize, options.policy, build.closing))
 
 
 def _tile_open(build: Build) -> None:
@@ -241,7 +241,7 @@ def _tile_open(build: Build) -> None:
     _take_tiles(build, OpenTile(wish, options.memory_budget, options.optimize, options.policy, build.closing, most))
 
 
-def _take_tiles(build: Build, choice: Tile | OpenTile) -> None:
+def _take_tiles(build: Build, choice: TilePass | OpenTile) -> None:
     """Lets a pass choose the tile groups of the build, and takes over what it made."""
     from ..schedules.tiled import PartSizes
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..passes.fuse.graph import Graph
+from ..passes.fuse.graph import ProgramGraph
 from ..schedules.words.group import Value
 from ..targets.target import Target
 
 KEPT = 64 << 20
 
 
-def with_residence(target: Target, graph: Graph) -> Target:
+def with_residence(target: Target, graph: ProgramGraph) -> Target:
     """``target`` as kernels for ``graph`` see it. Smaller last-level caches are left to the shares that single layers
     may take of them."""
     if target.l3_bytes <= KEPT or weight_bytes(graph) <= KEPT:
@@ -24,7 +24,7 @@ def with_residence(target: Target, graph: Graph) -> Target:
     return replace(target, weights_stay=False)
 
 
-def weight_bytes(graph: Graph) -> int:
+def weight_bytes(graph: ProgramGraph) -> int:
     """Bytes of the constants that the nodes read, each counted once."""
     found: dict[int, int] = {}
     for node in graph.nodes:

@@ -54,12 +54,12 @@ def dots(build: Build) -> None:
 
 def numbers(build: Build) -> None:
     """Weights in bytes, where what reads them is no slower for it."""
-    from ..passes.numbers import Numbers
+    from ..passes.numbers import NumbersPass
 
     options = build.options
     if options.simplify:
         rounded = options.weights == "int8"
-        _keep(build, "numbers", Numbers(not options.policy.speed, rounded).apply(build.module, options.target))
+        _keep(build, "numbers", NumbersPass(not options.policy.speed, rounded).apply(build.module, options.target))
 
 
 def merge(build: Build) -> None:

@@ -15,12 +15,12 @@ from .cache.place import cache_of_environment
 from .cache.store import Cache
 from .images import Plain
 from .options import Fixed, Shapes
-from .stream.columns import Fit
+from .stream.columns import StreamFit
 
 if TYPE_CHECKING:  # most of these load TVM
     from tvm import IRModule
 
-    from ..passes.fuse.graph import Graph
+    from ..passes.fuse.graph import ProgramGraph
     from ..passes.memory.places import Places
     from ..passes.memory.plan import MemoryPlan
     from ..schedules.kernel.cache import Repeats
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # most of these load TVM
     from ..schedules.words.stripe_plan import StripePlan
     from ..schedules.words.tile_plan import TilePlan
     from ..targets.plain import Json
-    from .codegen.module import Weights
+    from .codegen.module import WeightBlob
     from .codegen.spec import BuiltLibrary, LibrarySpec
     from .flow.kernel import FlowKernel
     from .frontend.importer import ImportedModel
@@ -102,7 +102,7 @@ class Options:
     halves: Mapping[str, float] | None = None
     assigned: JsonView | None = None
     stream: int | None = None
-    fit: Fit | None = None
+    fit: StreamFit | None = None
 
     @property
     def arena_budget(self) -> int | None:
@@ -134,13 +134,13 @@ class Build:
     options: Options
     output: Path | None = None
     level: int = 0  # of the library's levels of processors, the one that this is
-    beneath: Weights | None = None  # the weights that the levels above it have
+    beneath: WeightBlob | None = None  # the weights that the levels above it have
     progress: Progress | None = None
     imported: ImportedModel = UNMADE
     module: IRModule = UNMADE
     stream: StreamPlan | None = None  # the plan of a network in steps (compiler/stream/words.py)
     target: Target = UNMADE  # the options' one, as the choice of kernels for this model sees it
-    graph: Graph = UNMADE
+    graph: ProgramGraph = UNMADE
     groups: tuple[Group, ...] = ()
     views: dict[Value, Value] = field(default_factory=dict)
     places: Places = UNMADE
@@ -156,7 +156,7 @@ class Build:
     repeats: Repeats | None = None  # kernels that groups of one form share
     kernels: tuple[Kernel, ...] = ()
     memory: MemoryPlan = UNMADE
-    weights: Weights = UNMADE
+    weights: WeightBlob = UNMADE
     symbols: list[str] = field(default_factory=list)
     streams: dict[str, int] = field(default_factory=dict)  # symbol -> its stores that go past the caches
     library: LibrarySpec = UNMADE

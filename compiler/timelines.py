@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Chain:
+class ChainTimeline:
     """One chain of groups in stripes, and when everything in it is predicted to start and end."""
 
     name: str
@@ -54,7 +54,7 @@ class Chain:
 def timelines(
     model: ModelGiven, shapes: Shapes | None, target: str | Target, rows: int | None = None,
     fixed: Mapping[str, Fixed] | None = None, typical: Mapping[str, int] | None = None,
-) -> tuple[Chain, ...]:
+) -> tuple[ChainTimeline, ...]:
     """The chains that a build for ``target`` computes in stripes (of ``rows`` rows; None chooses)."""
     from ..passes.tile.scratchpad.costs import stripe_costs
     from ..schedules.words.stripe_plan import StripePlan
@@ -78,7 +78,7 @@ def timelines(
             costs = [stripe_costs(plan, stripe, chosen) for stripe in plan.stripes]
             names = tuple(g.name for g in plan.members)
             found.append(
-                Chain(
+                ChainTimeline(
                     group.name,
                     names,
                     plan.stripe_rows,

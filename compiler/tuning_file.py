@@ -36,7 +36,7 @@ class Measured(msgspec.Struct, frozen=True):
     own_seconds: float
 
 
-class Machine(msgspec.Struct):
+class TunedMachine(msgspec.Struct):
     cpu: str
     threads: int
     kernels: dict[str, Measured]
@@ -45,7 +45,7 @@ class Machine(msgspec.Struct):
 class Database(msgspec.Struct):
     format: str = FORMAT
     version: int = VERSION
-    machines: dict[str, Machine] = {}
+    machines: dict[str, TunedMachine] = {}
 
 
 def fingerprint(target: Target, threads: int | None) -> str:
@@ -85,7 +85,7 @@ def add(path: Path, target: Target, threads: int | None, kernels: Mapping[str, M
     """Enters ``kernels`` into ``path``, which is made if it is not there, and is replaced whole or not at all."""
     database = read(path) if path.exists() else Database()
     mark = fingerprint(target, threads)
-    machine = database.machines.setdefault(mark, Machine(target.cpu, threads or target.cores, {}))
+    machine = database.machines.setdefault(mark, TunedMachine(target.cpu, threads or target.cores, {}))
     machine.kernels = dict(sorted({**machine.kernels, **kernels}.items()))
     data = msgspec.json.format(msgspec.json.encode(database), indent=1)
     with _new_file(path) as (file, partial):

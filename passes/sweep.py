@@ -11,12 +11,12 @@ from tvm.ir import IRModule
 from .result import Result
 from .simplify.convert import Unreadable, read, replace_main, write
 from .simplify.driver import unread_after
-from .simplify.graph import CONST, INPUT, Graph, Node
+from .simplify.graph import CONST, INPUT, Graph, GraphNode
 from .simplify.provenance import attribute
-from .simplify.rule import Builder
+from .simplify.rule import RewriteBuilder
 
-Build = Callable[[Builder], Node]
-Rule = Callable[[Node], Build | None]
+Build = Callable[[RewriteBuilder], GraphNode]
+Rule = Callable[[GraphNode], Build | None]
 
 
 def opened(module: IRModule) -> tuple[relax.Function, Graph] | None:
@@ -47,7 +47,7 @@ def sweep(graph: Graph, rules: Mapping[str, Rule], done: Counter[str]) -> bool:
             build = match(node)
             if build is None:
                 continue
-            builder = Builder(graph, node)
+            builder = RewriteBuilder(graph, node)
             fresh = build(builder)
             if not graph.same_type(fresh, node):
                 graph.remove_unused(reversed(builder.created))

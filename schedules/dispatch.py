@@ -18,7 +18,7 @@ from .matmul import (
     select_matmul,
 )
 from .operators.kind import Facts
-from .words.choice import Choice, Refusal
+from .words.choice import AlgorithmRefusal, Choice
 from .words.group import Group, Kernel, Request
 
 CONVOLUTION, PRODUCT, ATTENTION, LOOPS = "convolution", "matrix product", "attention", "loops of an operator's own"
@@ -60,7 +60,7 @@ _BUILD: dict[str, Callable[[Request], Kernel]] = {
     GENERAL: build_staged,
 }
 _SELECT: dict[str, Callable[[Request], Choice]] = {CONVOLUTION: select_conv, PRODUCT: select_matmul}
-_CONSIDERED: dict[str, Callable[[Request], list[Choice | Refusal]]] = {
+_CONSIDERED: dict[str, Callable[[Request], list[Choice | AlgorithmRefusal]]] = {
     CONVOLUTION: considered_convs,
     PRODUCT: considered_matmuls,
 }
@@ -72,7 +72,7 @@ def select(request: Request) -> Choice:
     return _SELECT[family](request) if family in _SELECT else Choice(family)
 
 
-def considered(request: Request) -> list[Choice | Refusal]:
+def considered(request: Request) -> list[Choice | AlgorithmRefusal]:
     """What the algorithms of the request's family say of it, where there are several."""
     family = family_of(request)
     return _CONSIDERED[family](request) if family in _CONSIDERED else []

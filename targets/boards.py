@@ -44,7 +44,7 @@ class Board:
 
 
 @dataclass(frozen=True)
-class _File:
+class _BoardFile:
     """What a board file holds."""
 
     description: str
@@ -94,7 +94,7 @@ def read_board(path: Path, own: bool = False) -> Board:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise TargetError(f"board file {called} can't be read: {reason}") from None
     where = f"board file {called}"
-    known = [f.name for f in fields(_File)]
+    known = [f.name for f in fields(_BoardFile)]
     if unknown := sorted(data.keys() - set(known)):
         fact = unknown[0] in {f.name for f in fields(Target)}
         told = "belongs under [target]" if fact else f"is unknown (known: {', '.join(known)})"
@@ -103,7 +103,7 @@ def read_board(path: Path, own: bool = False) -> Board:
         data = {"description": path.stem, "sources": {}, **data}
     missing = {"description", "sources", "target"} - data.keys()
     if not missing:
-        found = typed(data, _File, where, TargetError)
+        found = typed(data, _BoardFile, where, TargetError)
         told = "; ".join(f"{group}: {text}" for group, text in found.sources.items())
         facts = {key: _fact(key, value) for key, value in found.target.items()}
         for key, value in facts.items():

@@ -22,7 +22,7 @@ _WORDS = {bool: "bool", int: "int", float: "float", str: "str", list: "array", t
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class FactLimits:
     """What a number or a text may be: from ``low`` to ``high``, or of a ``form`` (a regular expression)."""
 
     low: int | None = None
@@ -163,9 +163,9 @@ def _word(kind: Any) -> str:
     return "str" if plain is Path else _WORDS.get(plain, getattr(plain, "__name__", str(plain)))
 
 
-def _bounded(value: Any, limit: Limits, field: str) -> None:
+def _bounded(value: Any, limit: FactLimits, field: str) -> None:
     """Raises Mismatch where a limit is passed."""
-    if not isinstance(limit, Limits):
+    if not isinstance(limit, FactLimits):
         return
     if limit.low is not None and value < limit.low:
         raise Mismatch(f"expected {_WORDS[type(value)]} >= {limit.low}, got {value}", field)

@@ -79,7 +79,7 @@ class Kernels:
 
 
 @dataclass(frozen=True)
-class Registers:
+class FittedRegisters:
     """The group ``registers`` of ``fitted.toml``."""
 
     load: float = _of("registers", "load")
@@ -92,7 +92,7 @@ class Registers:
 
 
 @dataclass(frozen=True)
-class Winograd:
+class FittedWinograd:
     """The group ``winograd`` of ``fitted.toml``."""
 
     step: float = _of("winograd", "step")
@@ -114,7 +114,7 @@ class Winograd:
 
 
 @dataclass(frozen=True)
-class Strassen:
+class FittedStrassen:
     """The group ``strassen`` of ``fitted.toml``."""
 
     conv_state: float = _of("strassen", "conv_state")
@@ -124,7 +124,7 @@ class Strassen:
 
 
 @dataclass(frozen=True)
-class Unit:
+class FittedUnit:
     """The group ``unit`` of ``fitted.toml``."""
 
     slower: float = _of("unit", "slower")
@@ -157,10 +157,10 @@ class Fitted:
 
     memory: Memory = field(default_factory=Memory)
     kernels: Kernels = field(default_factory=Kernels)
-    registers: Registers = field(default_factory=Registers)
-    winograd: Winograd = field(default_factory=Winograd)
-    strassen: Strassen = field(default_factory=Strassen)
-    unit: Unit = field(default_factory=Unit)
+    registers: FittedRegisters = field(default_factory=FittedRegisters)
+    winograd: FittedWinograd = field(default_factory=FittedWinograd)
+    strassen: FittedStrassen = field(default_factory=FittedStrassen)
+    unit: FittedUnit = field(default_factory=FittedUnit)
 
     @cached_property
     def _hash(self) -> int:

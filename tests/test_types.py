@@ -17,7 +17,7 @@ FOLDERS = ("compiler", "passes", "schedules", "targets", "benchmarks")
 EDGE = ("schedules/words/tvm_types.py", "schedules/words/size_like.py", "targets/plain.py")
 # lines with Any; they only become fewer
 MOST = {"compiler": 178, "passes": 15, "schedules": 18, "targets": 20, "benchmarks": 28}
-TWICE = 88  # classes whose name another class has as well; they only become fewer
+TWICE = 0  # classes whose name another class has as well
 
 
 def sources(folder: str) -> list[Path]:
@@ -59,7 +59,7 @@ def test_a_class_within_another_counts() -> None:
 
 @pytest.mark.parametrize("module, name", [
     ("compiler.runtime.recorded", "Recorded"), ("compiler.state", "Options"), ("targets.target", "Target"),
-    ("targets.boards", "_File"), ("compiler.spec", "TensorSpec"), ("compiler.spec", "Symbol"),
+    ("targets.boards", "_BoardFile"), ("compiler.spec", "TensorSpec"), ("compiler.spec", "Symbol"),
 ])  # fmt: skip
 def test_records_that_files_are_read_into_know_their_types(module: str, name: str) -> None:
     """What is imported for a checker alone is not there when a manifest is read."""

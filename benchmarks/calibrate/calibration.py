@@ -12,8 +12,8 @@ from ...targets.detect import native, runs_here
 from ...targets.target import Target
 from .fit import fitted
 from .layers import chains
-from .limits import Limits, measure_limits, with_limits
-from .samples import Kernel, Sample, measured_kernels
+from .limits import MachineLimits, measure_limits, with_limits
+from .samples import KernelSample, Sample, measured_kernels
 
 if TYPE_CHECKING:
     from ...targets.plain import Json
@@ -40,7 +40,7 @@ class Calibration:
     """``target`` is this machine with what was measured; ``errors`` are by family, the last one of all kernels."""
 
     target: Target
-    limits: Limits
+    limits: MachineLimits
     fitted_on: int
     errors: tuple[Errors, ...]
 
@@ -68,7 +68,7 @@ def calibrate(
     tell("limits", 0, 1)
     limits = measure_limits(target, seconds, LARGEST)
     known = with_limits(target, limits)
-    samples: list[list[Kernel]] = [[], []]
+    samples: list[list[KernelSample]] = [[], []]
     for part, (found, name) in enumerate(((on, "layers"), (held, "other layers"))):
         for i, chain in enumerate(found):
             tell(name, i, len(found))

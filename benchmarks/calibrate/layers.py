@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import onnx
 
-from ..graph import Graph
+from ..graph import ModelGraph
 from ..layers import activation, conv, layer_norm, max_pool
 
 Layer = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Chain:
+class LayerChain:
     """Layers one after the other on an input of ``shape``. A layer is its kind and its numbers:
 
     ("conv", channels, kernel, stride, activation), ("depthwise", kernel, stride, activation), ("product", columns,
@@ -30,7 +30,7 @@ class Chain:
 
     def model(self) -> onnx.ModelProto:
         """The chain as an ONNX model with random weights."""
-        g = Graph(self.name)
+        g = ModelGraph(self.name)
         x = g.input("input", self.shape)
         for i, layer in enumerate(self.layers):
             with g.scope(f"{layer[0]}{i}"):
@@ -38,7 +38,7 @@ class Chain:
         return g.finish(output=x)
 
 
-def _added(g: Graph, x: str, layer: Layer) -> str:
+def _added(g: ModelGraph, x: str, layer: Layer) -> str:
     kind, *more = layer
     numbers = [n for n in more if isinstance(n, int)]
     act = next((n for n in more if isinstance(n, str)), "none")
@@ -67,7 +67,7 @@ def _added(g: Graph, x: str, layer: Layer) -> str:
 def starts(count: int, small: bool) -> onnx.ModelProto:
     """A chain of ``count`` products of a few numbers, or of as many as cores just share."""
     rows, width = (1, 16) if small else (8, 160)
-    return Chain("starts", (rows, width), (("product", width, "relu"),) * count).model()
+    return LayerChain("starts", (rows, width), (("product", width, "relu"),) * count).model()
 
 
 IMAGES: tuple[Layer, ...] = (
@@ -97,16 +97,17 @@ OTHER_MAPS: tuple[Layer, ...] = (
     ("pool", 2, 2), ("softmax", 1),
 )  # fmt: skip
 
-FITTED: tuple[Chain, ...] = (
-    Chain("images", (1, 32, 56, 56), IMAGES), Chain("rows", (1, 196, 256), ROWS), Chain("maps", (1, 64, 56, 56), MAPS),
+FITTED: tuple[LayerChain, ...] = (
+    LayerChain("images", (1, 32, 56, 56), IMAGES), LayerChain("rows", (1, 196, 256), ROWS),
+    LayerChain("maps", (1, 64, 56, 56), MAPS),
 )  # fmt: skip
-HELD_OUT: tuple[Chain, ...] = (
-    Chain("other images", (1, 40, 44, 52), OTHER_IMAGES), Chain("other rows", (1, 328, 384), OTHER_ROWS),
-    Chain("other maps", (1, 48, 72, 40), OTHER_MAPS),
+HELD_OUT: tuple[LayerChain, ...] = (
+    LayerChain("other images", (1, 40, 44, 52), OTHER_IMAGES), LayerChain("other rows", (1, 328, 384), OTHER_ROWS),
+    LayerChain("other maps", (1, 48, 72, 40), OTHER_MAPS),
 )  # fmt: skip
 
 
-def chains(names: Sequence[str] = ()) -> tuple[tuple[Chain, ...], tuple[Chain, ...]]:
+def chains(names: Sequence[str] = ()) -> tuple[tuple[LayerChain, ...], tuple[LayerChain, ...]]:
     """What is fitted on, and what is held out; those of ``names`` alone, if there are any."""
     fitted, held = ([c for c in found if not names or c.name in names] for found in (FITTED, HELD_OUT))
     return tuple(fitted), tuple(held)

@@ -22,7 +22,7 @@ STARTED = 24  # kernels whose starts are measured together
 
 
 @dataclass(frozen=True)
-class Limits:
+class MachineLimits:
     """``hertz`` is the clock at which vectors are multiplied; ``multiply_adds`` of one core a second, each of one
     number; ``latency`` seconds from one to the next that needs it; ``matrix`` those of bfloat16 on the matrix unit, 0
     without one. Bytes a second: one core from the second level (``near``), from beyond it (``far``), and from memory;
@@ -41,7 +41,7 @@ class Limits:
     call: float
 
 
-def measure_limits(target: Target, seconds: float, largest: int) -> Limits:
+def measure_limits(target: Target, seconds: float, largest: int) -> MachineLimits:
     """The limits of this machine, which ``target`` describes, at its number of threads; about ``seconds`` for each of
     ten. Streams take at most ``largest`` bytes. Needs a C compiler (ToolchainError)."""
     threads = max(1, target.cores)
@@ -62,7 +62,7 @@ def measure_limits(target: Target, seconds: float, largest: int) -> Limits:
         alone, shared = (_start_seconds(target, n, small=False, seconds=seconds) for n in (1, threads))
         launch = max(call, shared - alone / threads)
     hertz = flops / target.lanes() / ports
-    return Limits(hertz, flops, latency, matrix, near, beyond, memory, memory_all, launch, call)
+    return MachineLimits(hertz, flops, latency, matrix, near, beyond, memory, memory_all, launch, call)
 
 
 def _start_seconds(target: Target, threads: int, small: bool, seconds: float) -> float:
@@ -82,7 +82,7 @@ def _start_seconds(target: Target, threads: int, small: bool, seconds: float) ->
     return best / max(1, len(build.kernels))
 
 
-def with_limits(target: Target, limits: Limits) -> Target:
+def with_limits(target: Target, limits: MachineLimits) -> Target:
     """The target with the facts and constants that the limits are."""
     ports = max(1, min(16, round(limits.multiply_adds / target.lanes() / limits.hertz)))
     per_cycle = {n: getattr(limits, n) / limits.hertz for n in ("near", "far", "memory", "memory_all")}

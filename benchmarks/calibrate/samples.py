@@ -14,13 +14,13 @@ from ...compiler.runtime.loader import load
 from ...compiler.runtime.private import PrivateFolder
 from ...compiler.sample import random_inputs
 from ...compiler.state import Build, Options
-from ...passes.tile.search.model import Model
+from ...passes.tile.search.model import SearchModel
 from ...passes.tile.search.program import Program
 from ...schedules.conv import ConvFacts, supports_conv
 from ...schedules.dispatch import PRODUCT, family_of
 from ...schedules.instructions.amx import has_matrix_unit
 from ...schedules.instructions.bf16_parts import products_of
-from ...schedules.matmul.amx_blocks import Shape, choose_registers
+from ...schedules.matmul.amx_blocks import ProductShape, choose_registers
 from ...schedules.matmul.facts import MatmulFacts
 from ...schedules.matmul.register_tile import least_cost, tile_space
 from ...schedules.matmul.strassen import rows_of_image, seven_cycles
@@ -28,7 +28,7 @@ from ...schedules.operators.kind import Facts
 from ...schedules.words.choice import Choice
 from ...schedules.words.group import Group, Request
 from ...targets.target import Target
-from .layers import Chain
+from .layers import LayerChain
 
 LEAST_RUNS = 4
 MATRIX, SEVEN = "the matrix unit", "seven products"  # algorithms of products
@@ -49,7 +49,7 @@ class Sample(Protocol):
 
 
 @dataclass
-class HeldModel(Model):
+class HeldModel(SearchModel):
     """The planner's model of a build, which takes the algorithms that were built whatever constants say."""
 
     choices: dict[Group, Choice] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelSample:
     """Kernel ``index`` of a network, as a :class:`Sample`."""
 
     network: Network
@@ -142,7 +142,8 @@ def product_cycles(request: Request, choice: Choice) -> float:
     assert request.group.anchor is not None
     facts, target = MatmulFacts.of(request.group.anchor), request.target
     if choice.algorithm == MATRIX:
-        return choose_registers(target, Shape(facts.rows, facts.k, facts.n, 1, products_of(request.policy)), 1)[0]
+        shape = ProductShape(facts.rows, facts.k, facts.n, 1, products_of(request.policy))
+        return choose_registers(target, shape, 1)[0]
     rows = rows_of_image(facts)
     seven = seven_cycles(target, rows, facts.k, facts.n, facts.output.dtype) if choice.algorithm == SEVEN else None
     if seven is not None:
@@ -169,14 +170,14 @@ def variants(target: Target) -> list[Variant]:
     return [*found, Variant(exact=True)]
 
 
-def predicted_kernels(chain: Chain, target: Target, variant: Variant) -> list[Kernel]:
+def predicted_kernels(chain: LayerChain, target: Target, variant: Variant) -> list[KernelSample]:
     """The chain's kernels, neither built nor measured."""
     build = run_pipeline(chain.model(), replace(variant.options(target), stop_after="select"))
     network = Network(build)
-    return [Kernel(network, i) for i in range(len(build.groups))]
+    return [KernelSample(network, i) for i in range(len(build.groups))]
 
 
-def measured_kernels(found: Sequence[Chain], target: Target, seconds: float) -> Iterator[Kernel]:
+def measured_kernels(found: Sequence[LayerChain], target: Target, seconds: float) -> Iterator[KernelSample]:
     """All kernels of the chains in all variants, each chain run for ``seconds`` and at least LEAST_RUNS times. Layers
     that an earlier variant computed by the same algorithm are not measured twice."""
     for chain in found:
@@ -187,7 +188,7 @@ def measured_kernels(found: Sequence[Chain], target: Target, seconds: float) -> 
                 times = _kernel_seconds(Path(folder, "chain"), build, seconds)
             network = Network(build)
             for i, taken in enumerate(times):
-                kernel = Kernel(network, i, taken)
+                kernel = KernelSample(network, i, taken)
                 key = kernel.name, f"{kernel.family} {build.kernels[i].schedule}"
                 if key not in seen and taken > 0:
                     seen.add(key)

@@ -35,7 +35,7 @@ NAME = "model"
 
 
 @dataclass(frozen=True)
-class Program:
+class StaticProgram:
     """A static program around a model, where its functions begin, and what they compute."""
 
     path: Path
@@ -57,7 +57,7 @@ class Program:
 
 def build(
     model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], target: Target, folder: Path, nm: str, **options: Any
-) -> Program:
+) -> StaticProgram:
     """Builds ``model`` for one thread of ``target`` in ``folder``, with its inputs beside the program."""
     wanted = Options(target, name=NAME, threads=1, formats=("a",), **options)
     done = run_pipeline(model, wanted, output=folder / "out")
@@ -72,7 +72,8 @@ def build(
         (folder / f"in{i}.bin").write_bytes(np.ascontiguousarray(feeds[spec["name"]]).tobytes())
     symbols = _functions(path, nm)
     schedules, moved = _kernels(done)
-    return Program(path, done.report, tuple(a for a, _ in symbols), tuple(n for _, n in symbols), schedules, moved)
+    places, names = tuple(a for a, _ in symbols), tuple(n for _, n in symbols)
+    return StaticProgram(path, done.report, places, names, schedules, moved)
 
 
 def _functions(path: Path, nm: str) -> list[tuple[int, str]]:

@@ -30,7 +30,7 @@ CLOCKS = {
 
 
 @dataclass(frozen=True)
-class Work:
+class FunctionWork:
     """What one function took in all its calls: cycles, and bytes from beyond the second level."""
 
     cycles: float
@@ -45,7 +45,7 @@ class Prediction:
     waiting: float
 
 
-def predict(work: Iterable[Work], target: Target, hertz: float) -> Prediction:
+def predict(work: Iterable[FunctionWork], target: Target, hertz: float) -> Prediction:
     """The time of all functions, one after the other, at a clock of ``hertz``. A target that doesn't say how fast its
     memory is has one that is never waited for."""
     total = waiting = 0.0

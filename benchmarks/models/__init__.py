@@ -17,7 +17,7 @@ import onnx
 from onnx import helper
 
 from ...compiler.options import Shapes
-from ..graph import Form
+from ..graph import ExportForm
 from .bert import bert
 from .convnext import convnext
 from .densenet import densenet
@@ -40,10 +40,10 @@ from .vit import vit
 if TYPE_CHECKING:
     from ...targets.plain import JsonView
 
-__all__ = ["MODELS", "Form", "ModelEntry", "ModelFile", "random_inputs"]
+__all__ = ["MODELS", "ExportForm", "ModelEntry", "ModelFile", "random_inputs"]
 
-DYNAMO = Form("dynamo", 20)
-RAW = Form("torchscript", 13, raw=True)
+DYNAMO = ExportForm("dynamo", 20)
+RAW = ExportForm("torchscript", 13, raw=True)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ModelEntry:
 
     name: str
     build: Callable[..., onnx.ModelProto]
-    full: Mapping[str, Form | int | str] = field(default_factory=dict)
+    full: Mapping[str, ExportForm | int | str] = field(default_factory=dict)
     small: JsonView = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     tags: frozenset[str] = frozenset()
@@ -156,19 +156,19 @@ def _entries() -> list[ModelEntry]:
         ModelEntry(
             "shufflenet_raw",
             shufflenet_v2,
-            {"form": Form("torchscript", 15, raw=True)},
+            {"form": ExportForm("torchscript", 15, raw=True)},
             {"size": 32, "widths": (8, 16, 32, 32), "repeats": (2, 2), "classes": 10},
             tags=form,
         ),
         ModelEntry("convnext_dynamo", convnext, {"form": DYNAMO}, convnext_small, tags=form),
         ModelEntry(
-            "convnext_raw", convnext, {"form": Form("torchscript", 14, raw=True)}, convnext_small, tags=form
+            "convnext_raw", convnext, {"form": ExportForm("torchscript", 14, raw=True)}, convnext_small, tags=form
         ),
         ModelEntry("bert_dynamo", bert, {"form": DYNAMO}, bert_small, ids, form),
-        ModelEntry("bert_raw", bert, {"form": Form("torchscript", 14, raw=True)}, bert_small, ids, form),
+        ModelEntry("bert_raw", bert, {"form": ExportForm("torchscript", 14, raw=True)}, bert_small, ids, form),
         ModelEntry("bert_constant_mask", bert, {"masked": False}, bert_small, ids, form),
         ModelEntry("vit_dynamo", vit, {"form": DYNAMO}, vit_small, tags=form),
-        ModelEntry("vit_raw", vit, {"form": Form("torchscript", 16, raw=True)}, vit_small, tags=form),
+        ModelEntry("vit_raw", vit, {"form": ExportForm("torchscript", 16, raw=True)}, vit_small, tags=form),
         *(ModelEntry(f"light_{n}", light, {"model": n}, tags=frozenset({"light"})) for n in LIGHT_NAMES),
         *(
             ModelEntry(

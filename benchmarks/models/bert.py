@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Dim, ExportForm, ModelGraph
 from ..layers import activation, attention, extended_mask, layer_norm, linear, slice_
 
 
 def bert(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     tokens: int = 128,
     width: int = 384,
@@ -21,7 +21,7 @@ def bert(
     seed: int = 0,
 ) -> onnx.ModelProto:
     """``masked=False`` leaves the mask out of the inputs: an all-ones mask is built from the shape of the ids."""
-    g = Graph("bert", form, seed)
+    g = ModelGraph("bert", form, seed)
     ids = g.input("input_ids", (batch, tokens), "int64")
     mask = g.input("attention_mask", (batch, tokens), "int64") if masked else _ones(g, ids)
     bias = extended_mask(g, mask)
@@ -44,7 +44,7 @@ def bert(
     return g.finish(last_hidden_state=x, pooler_output=pooled)
 
 
-def _ones(g: Graph, ids: str) -> str:
+def _ones(g: ModelGraph, ids: str) -> str:
     value = onnx.numpy_helper.from_array(_range(2)[0, 1:])
     shape = g.op("Shape", ids)
     return g.op("ConstantOfShape", shape, shape=g.shape(ids), value=value)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Dim, ExportForm, ModelGraph
 from ..layers import activation, conv, flatten, global_pool, layer_norm, linear, transpose
 
 
 def convnext(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     size: int = 224,
     width: int = 96,
@@ -18,7 +18,7 @@ def convnext(
     classes: int = 1000,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    g = Graph("convnext", form, seed)
+    g = ModelGraph("convnext", form, seed)
     x = g.input("input", (batch, 3, size, size))
     x = conv(g, x, width, 4, stride=4, pad=0, gain=1.0, name="stem")
     x = _channel_norm(g, x, "stem.norm")
@@ -35,12 +35,12 @@ def convnext(
     return g.finish(output=linear(g, layer_norm(g, y, name="norm"), classes, name="fc"))
 
 
-def _channel_norm(g: Graph, x: str, name: str) -> str:
+def _channel_norm(g: ModelGraph, x: str, name: str) -> str:
     y = layer_norm(g, transpose(g, x, 0, 2, 3, 1), epsilon=1e-6, name=name)
     return transpose(g, y, 0, 3, 1, 2)
 
 
-def _block(g: Graph, x: str) -> str:
+def _block(g: ModelGraph, x: str) -> str:
     c = g.dim(x, 1)
     y = transpose(g, conv(g, x, c, 7, groups=c, gain=1.0, name="dw"), 0, 2, 3, 1)
     y = activation(g, linear(g, layer_norm(g, y, epsilon=1e-6), 4 * c, name="pw1"), "gelu")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Dim, ExportForm, ModelGraph
 from ..layers import activation, avg_pool, batch_norm, classifier, conv, conv_norm, max_pool
 
 
 def densenet(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     size: int = 224,
     growth: int = 32,
@@ -18,7 +18,7 @@ def densenet(
     classes: int = 1000,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    g = Graph("densenet", form, seed)
+    g = ModelGraph("densenet", form, seed)
     x = g.input("input", (batch, 3, size, size))
     x = max_pool(g, conv_norm(g, x, 2 * growth, 7, stride=2, gain=1.0, name="stem"), 3, 2, 1)
     for stage, count in enumerate(blocks):
@@ -35,5 +35,5 @@ def densenet(
     return g.finish(output=classifier(g, _norm_relu(g, x, "norm"), classes))
 
 
-def _norm_relu(g: Graph, x: str, name: str) -> str:
+def _norm_relu(g: ModelGraph, x: str, name: str) -> str:
     return activation(g, batch_norm(g, x, name=name), "relu")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Dim, ExportForm, ModelGraph
 from ..layers import conv, conv_norm, resize
 
 
 def detector_neck(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     size: int = 640,
     width: int = 64,
@@ -18,7 +18,7 @@ def detector_neck(
     seed: int = 0,
 ) -> onnx.ModelProto:
     """``size`` is the image's; inputs are its maps at strides 8, 16, 32 with 2, 4 and 8 times ``width`` channels."""
-    g = Graph("detector_neck", form, seed)
+    g = ModelGraph("detector_neck", form, seed)
     p3 = g.input("p3", (batch, 2 * width, size // 8, size // 8))
     p4 = g.input("p4", (batch, 4 * width, size // 16, size // 16))
     p5 = g.input("p5", (batch, 8 * width, size // 32, size // 32))
@@ -38,7 +38,7 @@ def detector_neck(
     return g.finish(**outputs)
 
 
-def _block(g: Graph, x: str, channels: int, name: str, split: bool = True) -> str:
+def _block(g: ModelGraph, x: str, channels: int, name: str, split: bool = True) -> str:
     """A cross-stage block: 1x1 convolution, split in halves, two 3x3 on one half with a residual, concatenated, 1x1."""
     with g.scope(name):
         x = conv_norm(g, x, channels, 1, act="silu", gain=2.0, name="in")

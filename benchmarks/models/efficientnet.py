@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Dim, ExportForm, ModelGraph
 from ..layers import activation, classifier, conv, conv_norm, global_pool
 
 # expansion, channels, repeats, stride of the first, kernel
@@ -21,14 +21,14 @@ STAGES = (
 
 def efficientnet_b0(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     size: int = 224,
     width: float = 1.0,
     classes: int = 1000,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    g = Graph("efficientnet_b0", form, seed)
+    g = ModelGraph("efficientnet_b0", form, seed)
     x = g.input("input", (batch, 3, size, size))
     x = conv_norm(g, x, _channels(32, width), 3, stride=2, act="silu", gain=1.0, name="stem")
     for stage, (expansion, channels, repeats, stride, kernel) in enumerate(STAGES):
@@ -43,7 +43,7 @@ def _channels(channels: int, width: float) -> int:
     return max(8, int(channels * width + 4) // 8 * 8)
 
 
-def _block(g: Graph, x: str, channels: int, expansion: int, stride: int, kernel: int) -> str:
+def _block(g: ModelGraph, x: str, channels: int, expansion: int, stride: int, kernel: int) -> str:
     cin = g.dim(x, 1)
     y = x
     if expansion != 1:
@@ -66,7 +66,7 @@ def _block(g: Graph, x: str, channels: int, expansion: int, stride: int, kernel:
     return g.op("Add", y, x) if stride == 1 and cin == channels else y
 
 
-def squeeze_excite(g: Graph, x: str, squeezed: int, act: str = "silu", gate: str = "sigmoid") -> str:
+def squeeze_excite(g: ModelGraph, x: str, squeezed: int, act: str = "silu", gate: str = "sigmoid") -> str:
     """x * gate(conv(act(conv(mean of x over space))))."""
     with g.scope("se"):
         y = activation(g, conv(g, global_pool(g, x), squeezed, 1, name="reduce"), act)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Dim, ExportForm, ModelGraph
 from ..layers import avg_pool, classifier, conv_norm, max_pool
 
 
 def inception(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     size: int = 299,
     width: float = 1.0,
@@ -19,7 +19,7 @@ def inception(
     seed: int = 0,
 ) -> onnx.ModelProto:
     """``cells`` of each of the two kinds, at 1/8 and at 1/16 of the image."""
-    g = Graph("inception", form, seed)
+    g = ModelGraph("inception", form, seed)
 
     def c(channels: int) -> int:
         return max(4, int(channels * width))

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from ..graph import Form
+from ..graph import ExportForm
 
 NAMES = (
     "bvlc_alexnet",
@@ -37,7 +37,7 @@ def light(
     *,
     model: str,
     seeded: bool = False,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: int = 1,
     size: int = 224,
     seed: int = 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Dim, ExportForm, ModelGraph
 from ..layers import classifier, conv_norm
 
 # expansion, channels, repeats, stride of the first
@@ -21,14 +21,14 @@ STAGES = (
 
 def mobilenet_v2(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     size: int = 224,
     width: float = 1.0,
     classes: int = 1000,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    g = Graph("mobilenet_v2", form, seed)
+    g = ModelGraph("mobilenet_v2", form, seed)
     x = g.input("input", (batch, 3, size, size))
     x = conv_norm(g, x, _channels(32, width), 3, stride=2, act="relu6", gain=1.0, name="stem")
     for stage, (expansion, channels, repeats, stride) in enumerate(STAGES):
@@ -44,7 +44,7 @@ def _channels(channels: int, width: float) -> int:
     return max(8, int(channels * width + 4) // 8 * 8)
 
 
-def _block(g: Graph, x: str, channels: int, expansion: int, stride: int) -> str:
+def _block(g: ModelGraph, x: str, channels: int, expansion: int, stride: int) -> str:
     cin = g.dim(x, 1)
     y = x
     if expansion != 1:

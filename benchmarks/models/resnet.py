@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Dim, ExportForm, ModelGraph
 from ..layers import activation, classifier, conv_norm, max_pool
 
 
 def resnet(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     size: int = 224,
     depth: int = 50,
@@ -21,7 +21,7 @@ def resnet(
     block, blocks = {18: (_basic, (2, 2, 2, 2)), 34: (_basic, (3, 4, 6, 3)), 50: (_bottleneck, (3, 4, 6, 3))}[
         depth
     ]
-    g = Graph(f"resnet{depth}", form, seed)
+    g = ModelGraph(f"resnet{depth}", form, seed)
     x = g.input("input", (batch, 3, size, size))
     x = conv_norm(g, x, width, 7, stride=2, gain=1.0, name="conv1")
     x = max_pool(g, x, 3, 2, 1)
@@ -32,20 +32,20 @@ def resnet(
     return g.finish(output=classifier(g, x, classes))
 
 
-def _basic(g: Graph, x: str, width: int, stride: int) -> str:
+def _basic(g: ModelGraph, x: str, width: int, stride: int) -> str:
     y = conv_norm(g, x, width, 3, stride=stride, name="conv1")
     y = conv_norm(g, y, width, 3, act="none", scale=0.5, name="conv2")
     return _join(g, x, y, width, stride)
 
 
-def _bottleneck(g: Graph, x: str, width: int, stride: int) -> str:
+def _bottleneck(g: ModelGraph, x: str, width: int, stride: int) -> str:
     y = conv_norm(g, x, width, 1, name="conv1")
     y = conv_norm(g, y, width, 3, stride=stride, name="conv2")
     y = conv_norm(g, y, 4 * width, 1, act="none", scale=0.5, name="conv3")
     return _join(g, x, y, 4 * width, stride)
 
 
-def _join(g: Graph, x: str, y: str, width: int, stride: int) -> str:
+def _join(g: ModelGraph, x: str, y: str, width: int, stride: int) -> str:
     if stride != 1 or g.dim(x, 1) != width:
         x = conv_norm(g, x, width, 1, stride=stride, act="none", gain=1.0, name="downsample")
     return activation(g, g.op("Add", y, x), "relu")

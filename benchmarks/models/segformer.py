@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Dim, ExportForm, ModelGraph
 from ..layers import activation, attention, conv, conv_norm, layer_norm, linear, reshape, resize, transpose
 
 
 def segformer(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     size: int = 256,
     widths: tuple[int, ...] = (32, 64, 160, 256),
@@ -18,7 +18,7 @@ def segformer(
     classes: int = 19,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    g = Graph("segformer", form, seed)
+    g = ModelGraph("segformer", form, seed)
     x = g.input("input", (batch, 3, size, size))
     maps = []
     for stage, width in enumerate(widths):
@@ -44,19 +44,19 @@ def segformer(
         return g.finish(logits=conv(g, x, classes, 1, name="classify"))
 
 
-def _tokens(g: Graph, x: str) -> str:
+def _tokens(g: ModelGraph, x: str) -> str:
     """[N, C, H, W] to [N, H*W, C]."""
     n, c, h, w = g.shape(x)
     return transpose(g, reshape(g, x, (n, c, int(h) * int(w))), 0, 2, 1)
 
 
-def _image(g: Graph, x: str, side: int) -> str:
+def _image(g: ModelGraph, x: str, side: int) -> str:
     """[N, side*side, C] to [N, C, side, side]."""
     n, _, c = g.shape(x)
     return reshape(g, transpose(g, x, 0, 2, 1), (n, c, side, side))
 
 
-def _block(g: Graph, x: str, side: int, heads: int, reduction: int) -> str:
+def _block(g: ModelGraph, x: str, side: int, heads: int, reduction: int) -> str:
     c = g.dim(x, 2)
     y = layer_norm(g, x, name="norm1")
     context = None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Dim, ExportForm, ModelGraph
 from ..layers import activation, conv
 
 
 def espcn(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     height: int = 720,
     width: int = 1280,
@@ -19,7 +19,7 @@ def espcn(
     features: int = 64,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    g = Graph(f"espcn_x{factor}", form, seed)
+    g = ModelGraph(f"espcn_x{factor}", form, seed)
     x = g.input("input", (batch, channels, height, width))
     x = activation(g, conv(g, x, features, 5, gain=1.0, name="conv1"), "relu")
     x = activation(g, conv(g, x, features, 3, name="conv2"), "relu")
@@ -30,7 +30,7 @@ def espcn(
 
 def edsr(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     height: int = 360,
     width: int = 640,
@@ -41,7 +41,7 @@ def edsr(
     seed: int = 0,
 ) -> onnx.ModelProto:
     """``upsampler``: ``direct`` (the last convolution makes every subpixel) or ``conv`` (shuffle, then a conv)."""
-    g = Graph(f"edsr_x{factor}", form, seed)
+    g = ModelGraph(f"edsr_x{factor}", form, seed)
     x = g.input("input", (batch, 3, height, width))
     with g.scope("sub_mean"):
         x = g.op("Sub", x, g.weight("mean", g.uniform((1, 3, 1, 1), 0.4, 0.5)))

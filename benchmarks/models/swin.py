@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from ..graph import Form, Graph
+from ..graph import ExportForm, ModelGraph
 from ..layers import activation, attention, conv, layer_norm, linear, reduce_mean, reshape, slice_, transpose
 
 
 def swin(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: int = 1,
     size: int = 224,
     width: int = 96,
@@ -21,7 +21,7 @@ def swin(
     seed: int = 0,
 ) -> onnx.ModelProto:
     """The image's side over 4 must be a multiple of the window at every stage; windows multiply the batch: a number."""
-    g = Graph("swin", form, seed)
+    g = ModelGraph("swin", form, seed)
     x = g.input("input", (batch, 3, size, size))
     x = conv(g, x, width, 4, stride=4, pad=0, gain=1.0, name="patch")
     x = layer_norm(g, transpose(g, x, 0, 2, 3, 1))
@@ -38,7 +38,7 @@ def swin(
     return g.finish(output=linear(g, x, classes, name="head"))
 
 
-def _block(g: Graph, x: str, window: int, shift: int, heads: int) -> str:
+def _block(g: ModelGraph, x: str, window: int, shift: int, heads: int) -> str:
     n, side, _, c = (int(d) for d in g.shape(x))
     y = layer_norm(g, x, name="norm1")
     mask: str | None = None
@@ -60,13 +60,13 @@ def _block(g: Graph, x: str, window: int, shift: int, heads: int) -> str:
     return g.op("Add", x, linear(g, y, c, gain=2.35, name="fc2"))
 
 
-def _roll(g: Graph, x: str, axis: int, shift: int) -> str:
+def _roll(g: ModelGraph, x: str, axis: int, shift: int) -> str:
     """x[shift:] then x[:shift] along ``axis``."""
     size = g.dim(x, axis)
     return g.op("Concat", slice_(g, x, axis, shift, size), slice_(g, x, axis, 0, shift), axis=axis)
 
 
-def _merge(g: Graph, x: str) -> str:
+def _merge(g: ModelGraph, x: str) -> str:
     """2x2 neighbours side by side in the channels, normalised, projected to twice the width."""
     parts = []
     for w in (0, 1):

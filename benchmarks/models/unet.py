@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Dim, ExportForm, ModelGraph
 from ..layers import conv, conv_norm, conv_transpose, max_pool
 
 
 def unet(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     size: int = 512,
     base: int = 32,
@@ -18,7 +18,7 @@ def unet(
     classes: int = 2,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    g = Graph("unet", form, seed)
+    g = ModelGraph("unet", form, seed)
     x = g.input("input", (batch, 3, size, size))
     skips = []
     for level in range(levels):
@@ -35,6 +35,6 @@ def unet(
     return g.finish(mask=conv(g, x, classes, 1, name="head"))
 
 
-def _double(g: Graph, x: str, channels: int, first: bool = False) -> str:
+def _double(g: ModelGraph, x: str, channels: int, first: bool = False) -> str:
     x = conv_norm(g, x, channels, 3, gain=1.0 if first else 2.0, name="conv1")
     return conv_norm(g, x, channels, 3, name="conv2")

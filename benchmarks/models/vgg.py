@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Dim, ExportForm, ModelGraph
 from ..layers import activation, classifier, conv, max_pool
 
 STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
@@ -12,14 +12,14 @@ STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 def vgg16(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     size: int = 224,
     width: float = 1.0,
     classes: int = 1000,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    g = Graph("vgg16", form, seed)
+    g = ModelGraph("vgg16", form, seed)
     x = g.input("input", (batch, 3, size, size))
     for stage, (channels, convs) in enumerate(STAGES):
         for index in range(convs):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx
 
-from ..graph import Dim, Form, Graph
+from ..graph import Dim, ExportForm, ModelGraph
 from ..layers import activation, attention, conv, layer_norm, linear, reshape, transpose
 
 
 def vit(
     *,
-    form: Form | None = None,
+    form: ExportForm | None = None,
     batch: Dim = 1,
     size: int = 224,
     patch: int = 16,
@@ -20,7 +20,7 @@ def vit(
     classes: int = 1000,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    g = Graph("vit", form, seed)
+    g = ModelGraph("vit", form, seed)
     x = g.input("input", (batch, 3, size, size))
     x = conv(g, x, width, patch, stride=patch, pad=0, gain=1.0, name="patches")
     grid = (size // patch) ** 2

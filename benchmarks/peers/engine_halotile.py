@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...targets.plain import Json
 
 
-class Engine:
+class HalotileEngine:
     def __init__(self, model: str, threads: int, options: Json) -> None:
         self.model = halotile.load(model, threads=threads)
         self.run: Callable[[], None]
@@ -47,3 +47,6 @@ class Engine:
 
     def outputs(self) -> dict[str, np.ndarray]:
         return self._outputs
+
+
+Engine = HalotileEngine

@@ -20,7 +20,7 @@ KINDS = {"float32": MNN.Halide_Type_Float, "int32": MNN.Halide_Type_Int}
 PLAIN = MNN.Tensor_DimensionType_Caffe
 
 
-class Engine:
+class MnnEngine:
     def __init__(self, model: str, threads: int, options: Json) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="halotile-mnn-")
         own = options.get("precision", "float32") != "float32"
@@ -71,3 +71,6 @@ def _converted(model: Path, folder: Path) -> Path:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["nothing"]
         raise RuntimeError(f"MNN's converter can't read the model: {last[0][:200]}")
     return made
+
+
+Engine = MnnEngine

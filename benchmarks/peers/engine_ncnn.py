@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...targets.plain import Json
 
 
-class Engine:
+class NcnnEngine:
     def __init__(self, model: str, threads: int, options: Json) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="halotile-ncnn-")
         stem = _converted(Path(model), Path(self.folder.name))
@@ -76,3 +76,6 @@ def _converted(model: Path, folder: Path) -> Path:
 def _mat(array: np.ndarray) -> Any:
     held = np.ascontiguousarray(array.astype(np.int32) if array.dtype == np.int64 else array)
     return ncnn.Mat(held, batch_index=0).clone()
+
+
+Engine = NcnnEngine

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ...targets.plain import Json
 
 
-class Engine:
+class OnnxRuntimeEngine:
     def __init__(self, model: str, threads: int, options: Json) -> None:
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = threads
@@ -46,3 +46,6 @@ class Engine:
     def outputs(self) -> dict[str, np.ndarray]:
         values = self.binding.get_outputs()
         return {o.name: v.numpy() for o, v in zip(self.session.get_outputs(), values)}
+
+
+Engine = OnnxRuntimeEngine

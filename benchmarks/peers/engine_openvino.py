@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ...targets.plain import Json
 
 
-class Engine:
+class OpenVinoEngine:
     def __init__(self, model: str, threads: int, options: Json) -> None:
         core = openvino.Core()
         own = options.get("precision", "float32") != "float32"
@@ -53,3 +53,6 @@ class Engine:
 
 def _name(port: Any) -> str:
     return str(next(iter(port.get_names())))
+
+
+Engine = OpenVinoEngine

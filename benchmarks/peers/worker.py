@@ -10,7 +10,7 @@
     {"do": "memory"}                                                {"ok": true, "peak_rss": bytes}
     {"do": "quit"}                                                  (the process ends)
 
-A failure answers {"ok": false, "error": "..."} and the process goes on. The engine file defines ``class Engine`` with
+A failure answers {"ok": false, "error": "..."} and the process goes on. The engine file defines a class ``Engine`` with
 ``Engine(model, threads, options)``, ``info``, ``bind(inputs)``, ``run()``, ``outputs()`` and ``call(inputs)``. This
 file knows only the standard library and numpy, because peers run it in environments that have no halotile.
 """

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .search import Form, Point, curve, ladder
+from .search import BudgetPoint, UnitForm, curve, ladder
 from .shares import Shares
 from .times import Pure, Times
 
@@ -60,9 +60,9 @@ class Unit:
         """Cycles in float32 where other layers are in ``kinds``."""
         return self.beside if "float16" in kinds else self.cycles["float32"]
 
-    def forms(self, kinds: Sequence[str]) -> list[Form]:
-        narrow = [Form(k, self.share[k], self.cycles[k]) for k in kinds if k in self.share]
-        return [Form("float32", 0.0, self.wide(kinds)), *narrow]
+    def forms(self, kinds: Sequence[str]) -> list[UnitForm]:
+        narrow = [UnitForm(k, self.share[k], self.cycles[k]) for k in kinds if k in self.share]
+        return [UnitForm("float32", 0.0, self.wide(kinds)), *narrow]
 
 
 @dataclass(eq=False)
@@ -112,7 +112,7 @@ class Planner:
         return _undominated(found)
 
     @cached_property
-    def curves(self) -> list[list[Point]]:
+    def curves(self) -> list[list[BudgetPoint]]:
         """The curve of error and time of each set of precisions that go with each other."""
         return [curve([unit.forms(mixed) for unit in self.units]) for mixed in self.times.kinds or [()]]
 
@@ -122,7 +122,7 @@ class Planner:
         found += [r for points in self.curves for r in self._between(points, LEFT * limit)]
         yield from reversed(_undominated(found))
 
-    def _between(self, points: list[Point], limit: float) -> list[Rung]:
+    def _between(self, points: list[BudgetPoint], limit: float) -> list[Rung]:
         """What lies between the rungs, nearer and nearer to the limit."""
         low = max((i for i, p in enumerate(points) if p.error <= limit / 2), default=0)
         high = min((i for i, p in enumerate(points) if p.error > limit * 2), default=len(points))
@@ -139,7 +139,7 @@ class Planner:
                 high = middle
         return found
 
-    def _rung(self, point: Point) -> Rung:
+    def _rung(self, point: BudgetPoint) -> Rung:
         precision = {
             name: form.precision
             for unit, form in zip(self.units, point.forms)

@@ -33,7 +33,7 @@ def rounded(model: onnx.ModelProto, precision: Mapping[str, str]) -> onnx.ModelP
     "float16"; other precisions change nothing. Equal arguments give models of equal answers."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    work = _Work(copy, {n: p for n, p in precision.items() if p in KINDS})
+    work = _RoundingWork(copy, {n: p for n, p in precision.items() if p in KINDS})
     nodes = [made for node in model.graph.node for made in work.visit(node)]
     del copy.graph.node[:]
     copy.graph.node.extend(nodes)
@@ -41,7 +41,7 @@ def rounded(model: onnx.ModelProto, precision: Mapping[str, str]) -> onnx.ModelP
     return copy
 
 
-class _Work:
+class _RoundingWork:
     def __init__(self, model: onnx.ModelProto, precision: Mapping[str, str]) -> None:
         self.constants = {t.name: t for t in model.graph.initializer}
         self.precision = precision

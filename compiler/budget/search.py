@@ -19,7 +19,7 @@ FLOOR = 1e-16  # squares below that are one step
 
 
 @dataclass(frozen=True)
-class Form:
+class UnitForm:
     """A unit of layers in one precision: ``error`` of the outputs where it alone is in it, ``cycles`` that it takes."""
 
     precision: str
@@ -28,19 +28,19 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Point:
+class BudgetPoint:
     """One form of each unit, in order; ``error`` and ``cycles`` are sums."""
 
     error: float
     cycles: float
-    forms: tuple[Form, ...]
+    forms: tuple[UnitForm, ...]
 
 
-Taken = tuple["Form", "Taken"] | None  # the last first
+Taken = tuple["UnitForm", "Taken"] | None  # the last first
 State = tuple[float, float, Taken]  # square of the error, cycles, forms
 
 
-def curve(units: Sequence[Sequence[Form]]) -> list[Point]:
+def curve(units: Sequence[Sequence[UnitForm]]) -> list[BudgetPoint]:
     """The points that no other beats, by their errors, the most exact first."""
     states: list[State] = [(0.0, 0.0, None)]
     for forms in units:
@@ -54,10 +54,10 @@ def curve(units: Sequence[Sequence[Form]]) -> list[Point]:
                 if step not in best or (state[1], state[0]) < (best[step][1], best[step][0]):
                     best[step] = state
         states = _undominated(list(best.values()))
-    return [Point(math.sqrt(square), cycles, _forms(taken)) for square, cycles, taken in states]
+    return [BudgetPoint(math.sqrt(square), cycles, _forms(taken)) for square, cycles, taken in states]
 
 
-def ladder(points: Sequence[Point], most: int) -> list[Point]:
+def ladder(points: Sequence[BudgetPoint], most: int) -> list[BudgetPoint]:
     """At most ``most`` of the points of a curve, from the exact one to the fastest, evenly over the errors between."""
     first, *rest = points
     if len(rest) < most:
@@ -79,7 +79,7 @@ def _undominated(states: list[State]) -> list[State]:
     return found
 
 
-def _forms(taken: Taken) -> tuple[Form, ...]:
+def _forms(taken: Taken) -> tuple[UnitForm, ...]:
     found = []
     while taken is not None:
         form, taken = taken

@@ -50,12 +50,12 @@ def read_elf(path: Path) -> ElfFacts:
     """Reads a little-endian ELF file; raises ToolchainError when it isn't a whole one."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _File(data).facts()
+            return _ElfFile(data).facts()
     except (OSError, ValueError, struct.error, IndexError) as error:
         raise ToolchainError(f"{path.name} is not a whole ELF file: {error}") from None
 
 
-class _File:
+class _ElfFile:
     def __init__(self, data: mmap.mmap) -> None:
         if data[:4] != b"\x7fELF" or data[5] != 1:
             raise ValueError("wrong first bytes")

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...schedules.kernel.context import SLACK
 from ...schedules.words.alignment import aligned
-from .steps import FILE, FIRST, MADE, SECOND, Form, Step
+from .steps import FILE, FIRST, MADE, SECOND, FillStep, LevelForm
 
 LEAST = 4096  # bytes of an array that is worth a step
 MOST_DIMS = 10
@@ -40,7 +40,7 @@ class Alike:
         if _fits(data):
             self._alike.setdefault(_key(_words(data)), (at, _words(data)))
 
-    def make(self, operand: Any, data: np.ndarray, store: Store, form: Form) -> int | None:
+    def make(self, operand: Any, data: np.ndarray, store: Store, form: LevelForm) -> int | None:
         """Where in the level's own memory ``form`` makes the data, from now on; None where it can't be made. The plain
         weights of a transform may be stored for it."""
         if not _fits(data) or data.nbytes < LEAST:
@@ -65,14 +65,14 @@ class Alike:
                 return None
             dims = (*factors.shape, planes.shape[1])
             flat = tuple(float(f) for f in factors.reshape(-1))
-            steps = [*of_planes, Step(FIRST, SECOND, 0, 0, dims, factors=flat), nest]
+            steps = [*of_planes, FillStep(FIRST, SECOND, 0, 0, dims, factors=flat), nest]
             first, second = planes.nbytes, sums.nbytes
         form.steps += steps
         form.bytes += padded(data.nbytes)
         form.first, form.second = max(form.first, first), max(form.second, second)
         return at
 
-    def _arranged(self, words: np.ndarray, to: int, target: int, store: Store) -> list[Step] | None:
+    def _arranged(self, words: np.ndarray, to: int, target: int, store: Store) -> list[FillStep] | None:
         """The steps that bring a chunk of the file into the order of ``words``."""
         found = self._alike.get(_key(words))
         if found is None:
@@ -98,7 +98,7 @@ def transformed(factors: np.ndarray, planes: np.ndarray) -> np.ndarray:
 
 def nest_of(
     source: np.ndarray, words: np.ndarray, of: int, to: int, begin: int, target: int, off: int = 0
-) -> Step | None:
+) -> FillStep | None:
     """The nest that makes ``words`` of ``source``, whose float bits may be ``off`` by so much; None without one."""
     places, sure = _places(source, words, off)
     if places is None:
@@ -114,12 +114,12 @@ def nest_of(
     made = np.lib.stride_tricks.as_strided(source[first:], dims[::-1], [4 * s for s in strides[::-1]]).reshape(-1)
     if np.abs(made.view(np.int32).astype(np.int64) - words.view(np.int32)).max() > off:
         return None
-    return Step(of, to, begin + first, target, tuple(dims[::-1]), tuple(strides[::-1]))
+    return FillStep(of, to, begin + first, target, tuple(dims[::-1]), tuple(strides[::-1]))
 
 
 def _in_runs(
     source: np.ndarray, words: np.ndarray, to: int, begin: int, target: int, store: Store
-) -> list[Step] | None:
+) -> list[FillStep] | None:
     """Runs of one length and stride, whose starts are a table in the file; runs of zeros have none."""
     places, sure = _places(source, words, 0)
     if places is None:
@@ -137,7 +137,7 @@ def _in_runs(
     reads = np.where(empty, 0, first)[:, None] + np.arange(length) * stride
     if not (np.where(empty[:, None], 0, source[np.clip(reads, 0, source.size - 1)]) == rows).all():
         return None
-    return [Step(FILE, to, begin, target, (len(rows), length), (stride,), store(starts))]
+    return [FillStep(FILE, to, begin, target, (len(rows), length), (stride,), store(starts))]
 
 
 def _places(source: np.ndarray, words: np.ndarray, off: int) -> tuple[np.ndarray | None, np.ndarray]:

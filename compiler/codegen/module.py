@@ -44,7 +44,7 @@ from .forms import Alike
 from .names import MAIN, SHAPES
 from .objects import build_object
 from .open_sizes import first_offset, open_sizes, shapes_function
-from .steps import Form
+from .steps import LevelForm
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -53,7 +53,7 @@ C_CALL = 1  # TVM's name for "already has its final signature": a plain C functi
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightBlob:
     """Constants in the order of the blob; ``offsets`` by Value or Packed, ``denormals`` how many are floats below the
     normal ones, and not zero. Of a library for several levels of processors, ``alike`` knows the floats in the blob,
     ``made`` are offsets in memory that ``form`` fills from it when the library is used."""
@@ -65,7 +65,7 @@ class Weights:
     known: Mapping[str, tuple[int, np.ndarray]] = field(default_factory=dict)  # by digest: place in the blob, bytes
     alike: Alike | None = None
     made: Mapping[Any, int] = field(default_factory=dict)
-    form: Form = field(default_factory=Form)
+    form: LevelForm = field(default_factory=LevelForm)
 
     def stream(self) -> Any:
         """The blob as bytes-like pieces, padding included, never whole."""
@@ -82,8 +82,8 @@ def _padded(size: int) -> int:
 
 
 def gather_weights(
-    kernels: Sequence[Kernel], places: Places | Mapping[Value, Value], before: Weights | None = None
-) -> Weights:
+    kernels: Sequence[Kernel], places: Places | Mapping[Value, Value], before: WeightBlob | None = None
+) -> WeightBlob:
     """Every constant that some kernel reads from memory, once, whatever its shape and type. What ``before`` has in the
     same blob already stays where it is, and what can be made of that is not stored; ``bytes`` and ``denormals`` count
     it in, ``chunks`` are the new ones.
@@ -95,7 +95,7 @@ def gather_weights(
     offsets: dict[Value | Packed | Scratch, int] = {}
     known: dict[str, tuple[int, np.ndarray]] = {} if before is None else dict(before.known)
     total, denormals = (0, 0) if before is None else (before.bytes, before.denormals)
-    alike, form = None if before is None else before.alike, Form()
+    alike, form = None if before is None else before.alike, LevelForm()
     made: dict[Any, int] = {}
     own: dict[str, int] = {}
 
@@ -130,7 +130,7 @@ def gather_weights(
             denormals += _denormals(data)
             if alike is not None:
                 alike.add(offsets[source], data)
-    return Weights(tuple(chunks), offsets, total, denormals, known, alike, made, form)
+    return WeightBlob(tuple(chunks), offsets, total, denormals, known, alike, made, form)
 
 
 def _digest(chunk: np.ndarray) -> str:
@@ -159,7 +159,7 @@ def assemble(
     outputs: Sequence[Value],
     places: Places | Mapping[Value, Value],
     memory: MemoryPlan,
-    weights: Weights,
+    weights: WeightBlob,
     target: Target,
     timers: bool = False,
     cache: Cache | None = None,
@@ -223,7 +223,7 @@ def _main(
     outputs: Sequence[Value],
     owners: Places,
     memory: MemoryPlan,
-    weights: Weights,
+    weights: WeightBlob,
     timers: bool,
     symbols: Sequence[str] = (),
 ) -> PrimFunc:

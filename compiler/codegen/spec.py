@@ -15,7 +15,7 @@ from ..spec import Condition, Symbol, TensorSpec
 from ..stream.words import StreamPlan
 from .link import PROGRAM
 from .names import identifier
-from .steps import Form
+from .steps import LevelForm
 from .toolchain import machine_of
 from .transfers import FUNCTIONS as TRANSFERS
 from .weights import ALIGNMENT
@@ -53,7 +53,7 @@ class Level:
     object_bytes: bytes
     kernel_objects: tuple[bytes, ...] = ()
     matrix_unit: bool = False
-    form: Form = field(default_factory=Form)
+    form: LevelForm = field(default_factory=LevelForm)
 
 
 def suffix(number: int) -> str:
@@ -115,7 +115,7 @@ class LibrarySpec:
     facts: int = 0
     conditions: tuple[Condition, ...] = ()
     levels: tuple[Level, ...] = ()
-    form: Form = field(default_factory=Form)
+    form: LevelForm = field(default_factory=LevelForm)
     reach: tuple[Json, ...] = ()
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ FILE, MADE, FIRST, SECOND = range(4)  # memory of steps: the file, the level's o
 
 
 @dataclass(frozen=True)
-class Step:
+class FillStep:
     """Fills elements of four bytes from ``target`` on in memory ``to``, from ``source`` on in memory ``of``. ``dims``
     are the nest's, outermost first, with ``strides`` of the source. With ``starts``, where a table is in the file in
     bytes, ``dims`` are (runs, length) and ``strides`` the stride within a run. With ``factors``, rows of a matrix,
@@ -25,11 +25,11 @@ class Step:
 
 
 @dataclass
-class Form:
+class LevelForm:
     """What one level makes of the file: the steps, the bytes of the memory that they fill, and those of the two
     memories that they need for a while."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[FillStep] = field(default_factory=list)
     bytes: int = 0
     first: int = 0
     second: int = 0

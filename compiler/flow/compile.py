@@ -10,7 +10,7 @@ from ...schedules.words.group import CONTROL, Group
 from ..invariants import check_stage
 from ..state import STAGES, Build
 from .kernel import FlowKernel, build_flow
-from .program import Program
+from .program import FlowProgram
 
 if TYPE_CHECKING:
     from ...schedules.words.tvm_types import Expr
@@ -29,7 +29,7 @@ def flow_kernel(build: Build, group: Group, stages: Mapping[str, Callable[[Build
     return build.flows[group]
 
 
-def _program(build: Build, body: Expr, stages: Mapping[str, Callable[[Build], None]]) -> Program:
+def _program(build: Build, body: Expr, stages: Mapping[str, Callable[[Build], None]]) -> FlowProgram:
     """What runs a body: it goes from the simplification to the plan. Budgets of memory and wishes for tiles are of the
     model around it."""
     from tvm import IRModule
@@ -43,4 +43,4 @@ def _program(build: Build, body: Expr, stages: Mapping[str, Callable[[Build], No
         stages[stage](inner)
         if options.check:
             check_stage(inner, stage)
-    return Program(inner.graph.inputs, inner.graph.outputs, inner.kernels, inner.places, inner.memory)
+    return FlowProgram(inner.graph.inputs, inner.graph.outputs, inner.kernels, inner.places, inner.memory)

@@ -33,7 +33,7 @@ from ...schedules.words.group import Group, Kernel, Packed, Scratch, Value, dtyp
 from ...schedules.words.sizes import symbols_of, usual
 from ...schedules.words.tvm_types import Attribute, Expr, PrimFunc
 from .helpers import CLEAR, COPY, READ_FLAG, READ_NUMBER, WRITE_NUMBER, helpers
-from .program import Program
+from .program import FlowProgram
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -46,7 +46,7 @@ class FlowKernel(TiledKernel):
     """A loop or a branch. Its driver reads numbers that kernels write, and so is an object of its own."""
 
 
-def build_flow(group: Group, program_of: Callable[[Expr], Program]) -> FlowKernel:
+def build_flow(group: Group, program_of: Callable[[Expr], FlowProgram]) -> FlowKernel:
     """The kernel of a group whose only node is control flow; ``program_of`` compiles a body."""
     (node,) = group.nodes
     programs = tuple(program_of(body) for body in bodies_of(node.call))
@@ -56,7 +56,7 @@ def build_flow(group: Group, program_of: Callable[[Expr], Program]) -> FlowKerne
 @dataclass
 class _Flow:
     group: Group
-    programs: tuple[Program, ...]
+    programs: tuple[FlowProgram, ...]
     operands: list[Value | Packed | Scratch] = field(default_factory=list)
     size: SizeLike = 0  # bytes of scratch
 
@@ -119,20 +119,20 @@ class _Flow:
         self.size = offset + aligned(size)
         return offset
 
-    def _written(self, emit: Callable[[Emitter], None], names: tuple[str, ...]) -> PrimFunc:
+    def _written(self, emit: Callable[[CallEmitter], None], names: tuple[str, ...]) -> PrimFunc:
         k = KernelBuilder("flow")
         pointers = {o: k.pointer(f"p{i}", "uint8", 1) for i, o in enumerate(self.operands)}
-        emit(Emitter(k, pointers, names, self.scratch))
+        emit(CallEmitter(k, pointers, names, self.scratch))
         return k.finish({"tirx.noalias": False})
 
     # ------------------------------------------------------------------ the two kinds
 
-    def _branch(self) -> Callable[[Emitter], None]:
+    def _branch(self) -> Callable[[CallEmitter], None]:
         self.size = maximum(self.programs[0].bytes, self.programs[1].bytes)
         condition, *seen = self.node.inputs
         results = self.results
 
-        def emit(e: Emitter) -> None:
+        def emit(e: CallEmitter) -> None:
             bodies = []
             for program, first in zip(self.programs, self._firsts()):
                 with e.k.capture() as statements:
@@ -152,7 +152,7 @@ class _Flow:
     def _help(self, which: int) -> int:
         return sum(len(p.kernels) for p in self.programs) + which
 
-    def _rounds(self, it: Rounds) -> Callable[[Emitter], None]:
+    def _rounds(self, it: Rounds) -> Callable[[CallEmitter], None]:
         (program,) = self.programs
         block = self.room(program.bytes)
         number, flag = self.room(8), self.room(1)
@@ -162,7 +162,7 @@ class _Flow:
         final, kept = self.results[: it.state], self.results[it.state : it.state + it.kept]
         tensors = self.node.results[it.state : it.state + it.kept]
 
-        def emit(e: Emitter) -> None:
+        def emit(e: CallEmitter) -> None:
             k = e.k
             for value, (first, _) in zip(state, versions):
                 e.do(self._help(COPY), e.scratch(first)(), e.at(value)(), e.wide(_bytes(value)))
@@ -201,7 +201,7 @@ class _Flow:
 
 
 @dataclass
-class Emitter:
+class CallEmitter:
     """Writes calls. Places are functions that give an address, so that it is written where it is used."""
 
     k: KernelBuilder
@@ -247,7 +247,7 @@ class Emitter:
         return found
 
     def run(
-        self, program: Program, first: int, places: Mapping[Any, Place], block: SizeLike
+        self, program: FlowProgram, first: int, places: Mapping[Any, Place], block: SizeLike
     ) -> None:
         """Calls the kernels of a program; ``places`` has its inputs and outputs, its memory begins at ``block``."""
         offsets = program.offsets()
@@ -282,7 +282,7 @@ def _row_bytes(tensor: Value) -> SizeLike:
     return total
 
 
-def _constants(program: Program) -> list[Value | Packed]:
+def _constants(program: FlowProgram) -> list[Value | Packed]:
     """What a program's kernels read of the library's weights."""
     found: dict[Value | Packed, None] = {}
     for kernel in program.kernels:

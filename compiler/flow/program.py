@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class FlowProgram:
     """What runs a body: ``kernels`` in order on the values of its graph, which ``places`` and ``memory`` place."""
 
     inputs: tuple[Value, ...]

@@ -8,7 +8,7 @@ if numpy gives the very value (passes/simplify/evaluate.py); else the value keep
 what it needs of those is compiled from the operators' own expressions and run. Nothing else evaluates a node.
 
 What is computed ahead lands in the library, and a file of a few bytes can ask for terabytes or for hours: what
-:class:`Limits` does not admit stays in the graph, as if its operands were not known.
+:class:`AheadLimits` does not admit stays in the graph, as if its operands were not known.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ...schedules.words.dims import is_open
 from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import dim_of
 from ...schedules.words.tvm_types import Expr, Type
-from .value import PLAIN, Recipe, Value
+from .value import PLAIN, OnnxValue, Recipe
 
 if TYPE_CHECKING:
-    from ...passes.simplify.graph import Node
+    from ...passes.simplify.graph import GraphNode
 
 #: Bytes that a result may have when it is larger than its operands together: it would bloat the library, and a kernel
 #: makes it in no time.
@@ -54,7 +54,7 @@ def weight_names(nodes: Iterable[onnx.NodeProto]) -> set[str]:
     return {name for node in nodes if node.op_type in WEIGHTED for name in list(node.input)[1:] if name}
 
 
-class Limits:
+class AheadLimits:
     """What an import may still compute ahead: bytes of results, and steps of loops."""
 
     def __init__(self) -> None:
@@ -84,14 +84,15 @@ class Limits:
             )
 
 
-class Kept:
+class KeptResults:
     """Large results of calls on the same values: an unrolled recurrent layer turns its weights in every step, and each
     would be an array of its own."""
 
     def __init__(self) -> None:
-        self._found: dict[object, tuple[Sequence[Value], Value]] = {}  # the operands stay, for their ids are in the key
+        # the operands stay, for their ids are in the key
+        self._found: dict[object, tuple[Sequence[OnnxValue], OnnxValue]] = {}
 
-    def once(self, made: Recipe, limits: Limits) -> Value | None:
+    def once(self, made: Recipe, limits: AheadLimits) -> OnnxValue | None:
         """The value of a recipe, as :func:`evaluated` has it, the same one for the same call."""
         call = made.call
         if not call.is_tensor or not call.static or call.nbytes < KEPT:
@@ -106,31 +107,31 @@ class Kept:
         return self._found[key][1]
 
 
-def _value(made: Recipe, limits: Limits) -> Value | None:
+def _value(made: Recipe, limits: AheadLimits) -> OnnxValue | None:
     array = evaluated(made, limits)
-    return None if array is None else Value.of_array(array, made.call.dtype)
+    return None if array is None else OnnxValue.of_array(array, made.call.dtype)
 
 
-def is_known(value: Value) -> bool:
+def is_known(value: OnnxValue) -> bool:
     """Whether its contents are there, or can be computed."""
     return value.dtype in PLAIN and (value.array is not None or value.recipe is not None)
 
 
-def recipe(write: Callable[[Callable[[Value], Expr]], Expr], weight: bool) -> Recipe | None:
+def recipe(write: Callable[[Callable[[OnnxValue], Expr]], Expr], weight: bool) -> Recipe | None:
     """The recipe of the call that ``write`` makes of an expression for each operand; None while its shape is open."""
     from ...passes.simplify.convert import from_call
     from ...passes.simplify.graph import CONST
-    from ...passes.simplify.graph import Node as Operator
+    from ...passes.simplify.graph import GraphNode as Operator
 
-    values: dict[relax.Var, Value] = {}
-    order: list[Value] = []
+    values: dict[relax.Var, OnnxValue] = {}
+    order: list[OnnxValue] = []
 
-    def stand_in(value: Value) -> relax.Var:
+    def stand_in(value: OnnxValue) -> relax.Var:
         variable = relax.Var(f"c{len(values)}", relax.TensorType(list(value.shape), value.dtype))
         values[variable] = value
         return variable
 
-    def leaf(variable: relax.Var) -> Node:
+    def leaf(variable: relax.Var) -> GraphNode:
         order.append(values[variable])
         return Operator(CONST, [], (), None, variable.ty)
 
@@ -143,7 +144,7 @@ def recipe(write: Callable[[Callable[[Value], Expr]], Expr], weight: bool) -> Re
     return Recipe(from_call(call, leaf), order, weight)
 
 
-def evaluated(made: Recipe, limits: Limits) -> np.ndarray | None:
+def evaluated(made: Recipe, limits: AheadLimits) -> np.ndarray | None:
     """The value of a recipe on operands that are there, if numpy gives the very one; None otherwise."""
     from ...passes.simplify.evaluate import evaluate, steps
 
@@ -157,7 +158,7 @@ def evaluated(made: Recipe, limits: Limits) -> np.ndarray | None:
     return None if value is None or value.shape != call.shape else np.asarray(value, order="C")
 
 
-def computed(value: Value, limits: Limits) -> Value:
+def computed(value: OnnxValue, limits: AheadLimits) -> OnnxValue:
     """``value`` with its contents where they can be computed within the limits; as it is where not."""
     pending = [value]
     while pending:
@@ -175,7 +176,7 @@ def computed(value: Value, limits: Limits) -> Value:
     return value
 
 
-def _run(made: Recipe, limits: Limits) -> np.ndarray | None:
+def _run(made: Recipe, limits: AheadLimits) -> np.ndarray | None:
     """By numpy, or by the operator's own expression, compiled."""
     value = evaluated(made, limits)
     if value is not None:
@@ -193,7 +194,7 @@ def _run(made: Recipe, limits: Limits) -> np.ndarray | None:
     return np.asarray(results if made.item is None else results[made.item])
 
 
-def _types(call: Expr | Node) -> list[Type]:
+def _types(call: Expr | GraphNode) -> list[Type]:
     return list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else [call.ty]
 
 

@@ -23,7 +23,7 @@ from ..options import Shapes
 from .emitter import Emitter
 from .frames import frame_info, put_before
 from .load import load
-from .results import Result, put_behind
+from .results import GraphResult, put_behind
 from .shapes import declared_shape, run_time_inputs
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def with_images(
             raise ShapeError(f"output '{name}': the model does not say how many dimensions it has")
         emit = Emitter(opset, name, taken)
         inner = emit.name("of the model")
-        results = put_behind(emit, wanted, Result(inner, list(found), info.type.tensor_type.elem_type))
+        results = put_behind(emit, wanted, GraphResult(inner, list(found), info.type.tensor_type.elem_type))
         _rename(graph, name, inner)
         after += _all(emit)
         names = [name, f"{name}.indices"][: len(results)]

@@ -19,9 +19,9 @@ from tvm.ir import Call
 
 from ...schedules.words.provenance import span_of
 from ...schedules.words.tvm_types import Expr
-from .node import Node
+from .node import OnnxNode
 from .origins import Writer
-from .value import Value
+from .value import OnnxValue
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Body:
     seen: tuple[Expr, ...]
 
 
-def bound(node: Node, value: Value) -> Expr:
+def bound(node: OnnxNode, value: OnnxValue) -> Expr:
     """The variable or constant that a result of a body is."""
     expr = value.expr
     return node.emit(expr).expr if isinstance(expr, Call) else expr
 
 
-def results_of(node: Node, call: Expr) -> list[Value]:
+def results_of(node: OnnxNode, call: Expr) -> list[OnnxValue]:
     """The results of a call of control flow."""
     whole = node._emitted(call)
     if not isinstance(whole.ty, relax.TupleType):

@@ -19,10 +19,10 @@ from ...schedules.words.dims import is_open, maximum, to_relax
 from ...schedules.words.refusal import Refusal
 from .bodies import Cutter, bound, results_of
 from .deciding import deciding, flags
-from .node import Node
+from .node import OnnxNode
 from .parts import held, with_part
 from .slot import Slot
-from .value import PLAIN, Value
+from .value import PLAIN, OnnxValue
 
 R = relax.op
 
@@ -41,7 +41,7 @@ def is_heavy(graph: onnx.GraphProto) -> bool:
     return len(graph.node) >= MANY or any(n.op_type in HEAVY for n in graph.node) or any(map(is_heavy, inner))
 
 
-def different(condition: Value, a: Slot, b: Slot, what: str = "which differ in form") -> Refusal:
+def different(condition: OnnxValue, a: Slot, b: Slot, what: str = "which differ in form") -> Refusal:
     """The refusal of two branches that give ``a`` and ``b``."""
     names = deciding(condition.expr)
     way = f"; it follows from {', '.join(map(repr, names))}, and {flags(names)} leaves one branch" if names else ""
@@ -53,8 +53,8 @@ class Branches:
     """Two branches of which a run takes one; ``cutter`` was made before they were written. ``alike``: only results of
     one form will do."""
 
-    node: Node
-    condition: Value
+    node: OnnxNode
+    condition: OnnxValue
     cutter: Cutter
     alike: bool = False
 
@@ -62,7 +62,7 @@ class Branches:
         """The results."""
         pairs = [self._pair(a, b) for a, b in zip(one, other)]
         written = [(a, b, axis) for a, b, axis in pairs if a is not b]
-        sides: list[list[Value]] = [[], []]
+        sides: list[list[OnnxValue]] = [[], []]
         for a, b, axis in written:
             for side, value in zip(sides, (a, b)):
                 room = None if axis is None else maximum(a.shape[axis], b.shape[axis])
@@ -77,9 +77,9 @@ class Branches:
             found.append(value if axis is None else with_part(value, axis, made.pop(0)))
         return found
 
-    def _pair(self, a: Slot, b: Slot) -> tuple[Value, Value, int | None]:
+    def _pair(self, a: Slot, b: Slot) -> tuple[OnnxValue, OnnxValue, int | None]:
         """Two results, and the axis in whose length they differ; the same twice where nothing is to be chosen."""
-        if not isinstance(a, Value) or not isinstance(b, Value):
+        if not isinstance(a, OnnxValue) or not isinstance(b, OnnxValue):
             raise different(self.condition, a, b, "and only tensors can be chosen between")
         if a.dtype != b.dtype:
             raise different(self.condition, a, b, "which differ in type: cast one")
@@ -97,7 +97,7 @@ class Branches:
             return a, a, None
         return a, b, next(iter(axes), None)
 
-    def _emitted(self, one: Sequence[Value], other: Sequence[Value]) -> list[Value]:
+    def _emitted(self, one: Sequence[OnnxValue], other: Sequence[OnnxValue]) -> list[OnnxValue]:
         node = self.node
         bodies = self.cutter.branches([[bound(node, v) for v in side] for side in (one, other)])
         types = [relax.TensorType([to_relax(d) for d in v.shape], v.dtype) for v in one]
@@ -108,7 +108,7 @@ class Branches:
         return results_of(node, call)
 
 
-def either(node: Node, condition: Value, a: Value, b: Value) -> Value | None:
+def either(node: OnnxNode, condition: OnnxValue, a: OnnxValue, b: OnnxValue) -> OnnxValue | None:
     """``a`` where the condition (of run time) is true, else ``b``; None for two that differ in more than one length.
 
     If(c) then int64[0] else int64[n of 64]     becomes     int64[c ? 0 : n of 64]
@@ -131,7 +131,7 @@ def either(node: Node, condition: Value, a: Value, b: Value) -> Value | None:
     return with_part(node.do(R.where, condition, one, other), axis, count)
 
 
-def _with_room(node: Node, value: Value, axis: int, room: int) -> Value:
+def _with_room(node: OnnxNode, value: OnnxValue, axis: int, room: int) -> OnnxValue:
     shape = [room - value.shape[axis] if i == axis else d for i, d in enumerate(value.shape)]
     if not shape[axis]:
         return value

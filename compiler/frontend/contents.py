@@ -18,7 +18,7 @@ _BYTES = {onnx.AttributeProto.FLOATS: 4, onnx.AttributeProto.INTS: 8}
 
 
 @dataclass(frozen=True)
-class Weights:
+class ModelWeights:
     """Tensors, their elements and bytes; the tables of trees and linear models, which are attributes, are some too."""
 
     tensors: int
@@ -41,7 +41,7 @@ def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         yield from graph.node
 
 
-def count_weights(model: onnx.ModelProto) -> Weights:
+def count_weights(model: onnx.ModelProto) -> ModelWeights:
     """Initialisers, constants, and long lists of numbers of ``ai.onnx.ml``."""
     sizes: list[tuple[int, int]] = []
     for graph in all_graphs(model):
@@ -50,7 +50,7 @@ def count_weights(model: onnx.ModelProto) -> Weights:
             sizes += [_sparse(t) for t in graph.sparse_initializer]
         for node in graph.node:
             sizes += _attributes(node)
-    return Weights(len(sizes), sum(n for n, _ in sizes), sum(b for _, b in sizes))
+    return ModelWeights(len(sizes), sum(n for n, _ in sizes), sum(b for _, b in sizes))
 
 
 def _attributes(node: onnx.NodeProto) -> Iterator[tuple[int, int]]:

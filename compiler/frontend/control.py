@@ -23,12 +23,12 @@ from .branches import Branches, different, either, is_heavy
 from .converters.movement import concatenated
 from .implied import require_equal
 from .lengths import most_of
-from .node import MOST, Node, normal_axis
+from .node import MOST, OnnxNode, normal_axis
 from .parts import counted, from_front, length, with_part
-from .rolled import Plan, Rolled, Scanned
+from .rolled import LoopPlan, Rolled, Scanned
 from .sequences import Operands, map_sequence
 from .slot import Slot
-from .value import POISON, Poison, Value
+from .value import POISON, OnnxValue, Poison
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -37,7 +37,7 @@ LONGEST = 256  # rounds that are written out
 BRANCHES = ("then_branch", "else_branch")
 
 
-class Run(Protocol):
+class RunBody(Protocol):
     def __call__(
         self, graph: onnx.GraphProto, given: dict[str, Slot], part: str, guarded: bool = False, /
     ) -> list[Slot]:
@@ -51,11 +51,11 @@ def graph_attribute(proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
     raise Refusal(f"it has no {name}")
 
 
-def run_if(proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node, alike: bool = False) -> list[Slot]:
+def run_if(proto: onnx.NodeProto, inputs: Operands, run: RunBody, node: OnnxNode, alike: bool = False) -> list[Slot]:
     """The branch that a known condition takes; for one of run time both, and a choice between their results: of what
     they compute, or where that is much or their results differ in form, of the branch that runs (branches.py).
     ``alike``: their results must have one form."""
-    condition = inputs[0].array if inputs and isinstance(inputs[0], Value) else None
+    condition = inputs[0].array if inputs and isinstance(inputs[0], OnnxValue) else None
     if condition is not None:
         return run_branch(proto, bool(condition.reshape(-1)[0]), run)
     given = node.reshape(_truth(node, _tensor(inputs[0] if inputs else None)), ())
@@ -71,25 +71,25 @@ def run_if(proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node, alike:
     return Branches(node, given, cutter, alike).write(one, other)
 
 
-def _truth(node: Node, condition: Value) -> Value:
+def _truth(node: OnnxNode, condition: OnnxValue) -> OnnxValue:
     """The condition as a tensor of run time, where it is one of open dimensions."""
     if not condition.is_symbolic:
         return condition
-    numbers = Value.of_contents(condition.contents, "int64")
+    numbers = OnnxValue.of_contents(condition.contents, "int64")
     return node.do(relax.op.not_equal, numbers, node.scalar(0, numbers))
 
 
-def _either(node: Node, condition: Value, a: Slot, b: Slot) -> Value | None:
-    return either(node, condition, a, b) if isinstance(a, Value) and isinstance(b, Value) else None
+def _either(node: OnnxNode, condition: OnnxValue, a: Slot, b: Slot) -> OnnxValue | None:
+    return either(node, condition, a, b) if isinstance(a, OnnxValue) and isinstance(b, OnnxValue) else None
 
 
-def run_branch(proto: onnx.NodeProto, truth: bool, run: Run) -> list[Slot]:
+def run_branch(proto: onnx.NodeProto, truth: bool, run: RunBody) -> list[Slot]:
     """The branch that an If takes on a condition."""
     wanted = BRANCHES[0 if truth else 1]
     return run(graph_attribute(proto, wanted), {}, wanted)
 
 
-def _chosen(node: Node, condition: Value, a: Slot, b: Slot) -> Slot:
+def _chosen(node: OnnxNode, condition: OnnxValue, a: Slot, b: Slot) -> Slot:
     if isinstance(a, Poison) or isinstance(b, Poison):
         return POISON
     result = _either(node, condition, a, b)
@@ -99,7 +99,7 @@ def _chosen(node: Node, condition: Value, a: Slot, b: Slot) -> Slot:
 
 
 def run_loop(
-    proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node, problems: list[Any] | None = None
+    proto: onnx.NodeProto, inputs: Operands, run: RunBody, node: OnnxNode, problems: list[Any] | None = None
 ) -> list[Slot]:
     """Few rounds are written out, all others stay rounds (rolled.py), as do those of run time that have much to do.
     ``problems``: the nodes that can't be converted so far."""
@@ -113,7 +113,7 @@ def run_loop(
             pass
     before = len(problems or ())
     try:
-        results = _rolled(proto, inputs, run, node, Plan(limit, most, exact))
+        results = _rolled(proto, inputs, run, node, LoopPlan(limit, most, exact))
         if not few or len(problems or ()) == before:
             return results
     except Refusal:
@@ -124,7 +124,7 @@ def run_loop(
     return _written_out(proto, inputs, run, node, known, most)
 
 
-def _rolled(proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node, plan: Plan) -> list[Slot]:
+def _rolled(proto: onnx.NodeProto, inputs: Operands, run: RunBody, node: OnnxNode, plan: LoopPlan) -> list[Slot]:
     going = _condition(inputs[1] if len(inputs) > 1 else None)
     plan = plan if going is None else replace(plan, go=node.reshape(going, ()))
     loop = Rolled(proto, graph_attribute(proto, "body"), node, run, plan)
@@ -147,7 +147,7 @@ def _goes_on(proto: onnx.NodeProto) -> bool:
 
 
 def _written_out(
-    proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node, limit: Value | None, most: int | None,
+    proto: onnx.NodeProto, inputs: Operands, run: RunBody, node: OnnxNode, limit: OnnxValue | None, most: int | None,
     heavy: bool = False,
 ) -> list[Slot]:  # fmt: skip
     """Writes the rounds out, as many as there can be; _Many where these are too many, or ``heavy`` and decided at run
@@ -159,9 +159,9 @@ def _written_out(
     going: Slot = inputs[1] if len(inputs) > 1 else None
     state: list[Slot] = list(inputs[2:])
     names = [i.name for i in body.input]
-    scanned: list[list[Value]] = [[] for _ in body.output[1 + len(state) :]]
-    held: Value | None = None  # whether this round is run; None for certainly
-    holds: list[Value | None] = []
+    scanned: list[list[OnnxValue]] = [[] for _ in body.output[1 + len(state) :]]
+    held: OnnxValue | None = None  # whether this round is run; None for certainly
+    holds: list[OnnxValue | None] = []
     while most is None or len(holds) < most:
         number = len(holds)
         held = _and(node, held, _condition(going))
@@ -197,17 +197,17 @@ def _written_out(
     return [*state, *stacked]
 
 
-def _none_of(node: Node, row: Value) -> Value:
+def _none_of(node: OnnxNode, row: OnnxValue) -> OnnxValue:
     """No rows of this shape."""
     if is_open(row.shape):
         raise Open("it has no rounds, and the shape of its scanned outputs is open")
     return node.const(np.empty((0, *row.shape), row.dtype))
 
 
-def _limit(node: Node, value: Slot) -> tuple[Value | None, SizeLike, bool]:
+def _limit(node: OnnxNode, value: Slot) -> tuple[OnnxValue | None, SizeLike, bool]:
     """The number of rounds (int64 []), if there is one; the most that it can be, None where nothing says; and whether
     it is known, as a number or by the open dimensions."""
-    if not isinstance(value, Value):
+    if not isinstance(value, OnnxValue):
         return None, None, False
     limit = node.reshape(node.cast(value.with_part(None), "int64"), ())
     if value.array is not None:
@@ -224,7 +224,7 @@ def _limit(node: Node, value: Slot) -> tuple[Value | None, SizeLike, bool]:
         return limit, None, False
 
 
-def _condition(value: Slot) -> Value | None:
+def _condition(value: Slot) -> OnnxValue | None:
     """None for a condition that is known to hold."""
     if value is None:
         return None
@@ -232,7 +232,7 @@ def _condition(value: Slot) -> Value | None:
     return None if condition.array is not None and bool(condition.array.reshape(-1)[0]) else condition
 
 
-def _and(node: Node, a: Value | None, b: Value | None) -> Value | None:
+def _and(node: OnnxNode, a: OnnxValue | None, b: OnnxValue | None) -> OnnxValue | None:
     """Both of two conditions, where None holds."""
     known = [v for v in (a, b) if v is not None]
     false = [v for v in known if v.array is not None]
@@ -243,7 +243,7 @@ def _and(node: Node, a: Value | None, b: Value | None) -> Value | None:
 
 
 def run_scan(
-    proto: onnx.NodeProto, inputs: Operands, run: Run, node: Node
+    proto: onnx.NodeProto, inputs: Operands, run: RunBody, node: OnnxNode
 ) -> list[Slot]:
     """Round t sees the t-th slice of every scanned input, and leaves one of every output. Few rounds are written out,
     all others stay rounds (rolled.py)."""
@@ -259,7 +259,7 @@ def run_scan(
     rounds = scans[0].shape[axes[0]]
     for value, axis in zip(scans, axes):
         require_equal(value.shape[axis], rounds, "scanned inputs have as many slices")
-    partly = any(isinstance(v, Value) and v.part is not None for v in inputs)
+    partly = any(isinstance(v, OnnxValue) and v.part is not None for v in inputs)
     if not partly and not is_open([rounds]) and rounds <= LONGEST:
         return _scanned_out(body, run, node, state, list(zip(scans, axes, backwards)), (out_axes, out_back))
     limit, exact = _rounds_of(node, list(zip(scans, axes, backwards)), any(out_back))
@@ -267,7 +267,7 @@ def run_scan(
         Scanned(node.transpose(v.with_part(None), [a, *(i for i in range(v.rank) if i != a)]), b)
         for v, a, b in zip(scans, axes, backwards)
     ]
-    loop = Rolled(proto, body, node, run, Plan(limit, rounds, exact), asks=False)
+    loop = Rolled(proto, body, node, run, LoopPlan(limit, rounds, exact), asks=False)
     results = loop.write(state, moved, out_back)
     if any(isinstance(r, Poison) for r in results):
         return results
@@ -277,10 +277,10 @@ def run_scan(
 
 def _scanned_out(
     body: onnx.GraphProto,
-    run: Run,
-    node: Node,
+    run: RunBody,
+    node: OnnxNode,
     state: list[Slot],
-    scans: list[tuple[Value, int, bool]],
+    scans: list[tuple[OnnxValue, int, bool]],
     out: tuple[list[int], list[bool]],
 ) -> list[Slot]:
     """Writes the rounds of a Scan out. ``out``: axes and directions of its outputs."""
@@ -289,7 +289,7 @@ def _scanned_out(
     if not rounds:
         return _no_rounds(body, run, node, state, scans, out[0])
     names = [i.name for i in body.input]
-    kept: list[list[Value]] = [[] for _ in out[0]]
+    kept: list[list[OnnxValue]] = [[] for _ in out[0]]
     for t in range(rounds):
         slices: list[Slot] = []
         for value, axis, back in scans:
@@ -306,7 +306,7 @@ def _scanned_out(
 
 
 def _no_rounds(
-    body: onnx.GraphProto, run: Run, node: Node, state: list[Slot], scans: list[tuple[Value, int, bool]],
+    body: onnx.GraphProto, run: RunBody, node: OnnxNode, state: list[Slot], scans: list[tuple[OnnxValue, int, bool]],
     axes: Sequence[int],
 ) -> list[Slot]:  # fmt: skip
     """A Scan over nothing: a round is looked at for the shapes."""
@@ -318,11 +318,11 @@ def _no_rounds(
     return [*state, *kept]
 
 
-def _scanned(value: Slot) -> Value:
-    return value if isinstance(value, Value) else _tensor(value)
+def _scanned(value: Slot) -> OnnxValue:
+    return value if isinstance(value, OnnxValue) else _tensor(value)
 
 
-def _rounds_of(node: Node, scans: list[tuple[Value, int, bool]], written_back: bool) -> tuple[Value, bool]:
+def _rounds_of(node: OnnxNode, scans: list[tuple[OnnxValue, int, bool]], written_back: bool) -> tuple[OnnxValue, bool]:
     """How many rounds a Scan has (int64 []), and whether open dimensions alone say that."""
     first, axis, _ = scans[0]
     parts = [(v.part, a, b) for v, a, b in scans if v.part is not None]
@@ -337,23 +337,23 @@ def _rounds_of(node: Node, scans: list[tuple[Value, int, bool]], written_back: b
     return node.reshape(parts[0][0].count, ()), False
 
 
-def _whole(slot: Slot) -> Value:
-    assert isinstance(slot, Value)
+def _whole(slot: Slot) -> OnnxValue:
+    assert isinstance(slot, OnnxValue)
     return slot
 
 
-def run_map(proto: onnx.NodeProto, operands: Operands, run: Run) -> list[Slot]:
+def run_map(proto: onnx.NodeProto, operands: Operands, run: RunBody) -> list[Slot]:
     """SequenceMap: the body once for each item."""
     body = graph_attribute(proto, "body")
     names = [i.name for i in body.input]
     return map_sequence(len(proto.output), operands, names, lambda given, part: run(body, given, part))
 
 
-def _slice(node: Node, value: Value, axis: int, at: int) -> Value:
+def _slice(node: OnnxNode, value: OnnxValue, axis: int, at: int) -> OnnxValue:
     return node.slice(value, axis, at, at + 1)
 
 
-def _stacked(node: Node, values: list[Value], axis: int, backwards: bool) -> Value:
+def _stacked(node: OnnxNode, values: list[OnnxValue], axis: int, backwards: bool) -> OnnxValue:
     axis = normal_axis(axis, values[0].rank + 1)
     rows = [
         node.reshape(v, (*v.shape[:axis], 1, *v.shape[axis:]))
@@ -362,8 +362,8 @@ def _stacked(node: Node, values: list[Value], axis: int, backwards: bool) -> Val
     return concatenated(node, rows, axis)
 
 
-def _tensor(value: Slot) -> Value:
-    if not isinstance(value, Value):
+def _tensor(value: Slot) -> OnnxValue:
+    if not isinstance(value, OnnxValue):
         raise Refusal("a tensor is missing" if value is None else "a sequence stands where a tensor is needed")
     if value.part is not None:
         raise Refusal("the length of a tensor depends on the data, which it does not take")

@@ -21,9 +21,9 @@ from onnx import TensorProto, helper
 from ...errors import HalotileError, ShapeError, UnsupportedError
 from ..images import CHANNELS, YUV, Image
 from .emitter import FLOAT, Emitter
-from .open_frames import OLDEST, Lengths, open_resized, open_sides, pad_around, weighted
+from .open_frames import OLDEST, RunTimeLengths, open_resized, open_sides, pad_around, weighted
 from .resizing import Dim, Side, sides_of, taps_of
-from .yuv import Pixels, open_pixels, planes_of
+from .yuv import FramePixels, open_pixels, planes_of
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -179,7 +179,7 @@ def _any_size(
         raise UnsupportedError(f"{what}: frames of any size need opset {OLDEST} or later; the model has {emit.opset}")
     if image.resize == "none":
         raise ShapeError(f"{what}: frames of any size have to be resized; give resize=linear, letterbox, ...")
-    first, lengths = next(iter(planes)), Lengths(emit)
+    first, lengths = next(iter(planes)), RunTimeLengths(emit)
     axes = (2, 3) if axis == 1 and image.colour not in YUV else (1, 2)
     size = [lengths.of(first, a) for a in axes]
     if image.colour in ("NV12", "NV21"):
@@ -187,7 +187,7 @@ def _any_size(
     sides = open_sides(emit, image, size, wanted, (2, 3) if axis == 1 else (1, 2))
     if image.colour not in YUV:
         return pad_around(emit, open_resized(emit, first, sides, axes), sides, image.pad)
-    pixels, lines = Pixels(emit, image, planes, size[0]), []
+    pixels, lines = FramePixels(emit, image, planes, size[0]), []
     for row, down in zip(sides[0].index, sides[0].weight):
         terms = [
             weighted(emit, [emit.cast(pixels.at(row, column), FLOAT)], across)
@@ -215,7 +215,7 @@ def _from_yuv(
                 f"{what}: {image.colour} frames of open size need opset {OLDEST} or later; the model has {emit.opset}"
             )
         return emit.cast(open_pixels(emit, image, planes), FLOAT), None
-    pixels = Pixels(emit, image, planes)
+    pixels = FramePixels(emit, image, planes)
     every = np.arange(height), np.arange(width)
     if sides is None:
         return emit.cast(pixels.at(*every), FLOAT), None

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 
-from .value import Value
+from .value import OnnxValue
 
 Body = tuple[list[str], list[str], list[onnx.NodeProto], dict[str, int]]
 
@@ -17,7 +17,7 @@ def model_functions(model: onnx.ModelProto) -> dict[tuple[str, str, str], onnx.F
 
 
 def schema_body(
-    proto: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]
+    proto: onnx.NodeProto, opset: int, inputs: Sequence[OnnxValue | None]
 ) -> onnx.FunctionProto | None:
     """The function body that ONNX itself gives for this node at this opset, or None.
 
@@ -99,7 +99,7 @@ def _refers(attribute: onnx.AttributeProto) -> bool:
     return any(_refers(a) for g in graphs for n in g.node for a in n.attribute)
 
 
-def value_type(value: Value | None) -> onnx.TypeProto:
+def value_type(value: OnnxValue | None) -> onnx.TypeProto:
     if value is None:
         return onnx.TypeProto()
     shape = [d if isinstance(d, int) else str(d) for d in value.shape]

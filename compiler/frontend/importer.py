@@ -32,7 +32,7 @@ from .implied import ASSUMED, Assumed, symbol_name
 from .known import constants, with_their_shapes
 from .learned import Learned
 from .load import Source, load, metadata_of
-from .node import Node
+from .node import OnnxNode
 from .origins import Writer
 from .parts import zeroed
 from .prune import count_nodes
@@ -41,7 +41,7 @@ from .slot import Slot, TensorSequence
 from .symbols import Symbols
 from .tensors import TensorReader
 from .typical import told_symbols
-from .value import PLAIN, Poison, Value
+from .value import PLAIN, OnnxValue, Poison
 from .walk import Offender, Walk
 
 if TYPE_CHECKING:
@@ -185,19 +185,19 @@ def _convert(
     scope: dict[str, Slot] = {}
     for spec, variable in zip(specs, variables):
         if spec.name in known:
-            scope[spec.name] = Value.of_array(known[spec.name], spec.dtype)
+            scope[spec.name] = OnnxValue.of_array(known[spec.name], spec.dtype)
         elif spec.elements != 0 or is_open(spec.shape):
-            value = scope[spec.name] = Value(spec.shape, spec.dtype, expr=variable)
+            value = scope[spec.name] = OnnxValue(spec.shape, spec.dtype, expr=variable)
             value.input = spec.name
         else:  # a tensor without elements is known
-            scope[spec.name] = Value.of_array(np.empty(spec.shape, spec.dtype))
+            scope[spec.name] = OnnxValue.of_array(np.empty(spec.shape, spec.dtype))
     token = INPUTS.set(Inputs(builder, dict(zip(variables, specs))))
     with builder.function("main", variables):
         with builder.dataflow():
             # Whatever stops the walk, an interrupt too, waits until the builder is closed: one that is dropped while
             # open complains on standard error.
             failure: BaseException | None = None
-            results: list[Value | Poison] = []
+            results: list[OnnxValue | Poison] = []
             lengths: dict[str, int] = {}
             try:
                 ordered = _ordered(graph)
@@ -206,14 +206,14 @@ def _convert(
                 walk.graph(ordered, scope, opsets)
                 results = [_output(scope, name) for name in names]
                 builder.origin = ""
-                lengths = _with_lengths(names, results, Node("", "", 1, [], {}, [], builder), walk.notes)
+                lengths = _with_lengths(names, results, OnnxNode("", "", 1, [], {}, [], builder), walk.notes)
             except Refusal as refusal:
                 failure = UnsupportedError(f"the graph can't be converted: {refusal}", refusal.inputs)
             except BaseException as error:
                 failure = error
             finally:
                 INPUTS.reset(token)
-            good = [r for r in results if isinstance(r, Value)] if failure is None else []
+            good = [r for r in results if isinstance(r, OnnxValue)] if failure is None else []
             tuple_ = builder.emit_output(relax.Tuple([r.expr for r in good]))
         builder.emit_func_output(tuple_)
     if failure is not None:
@@ -221,7 +221,7 @@ def _convert(
     if walk.skipped and not walk.offenders:  # the operator could do without being converted
         return _convert(source, specs, fixed, told, early=False)
     outputs = tuple(
-        TensorSpec(name, r.dtype, r.shape) for name, r in zip(names, results) if isinstance(r, Value)
+        TensorSpec(name, r.dtype, r.shape) for name, r in zip(names, results) if isinstance(r, OnnxValue)
     )
     walk.notes += _as_declared(graph, outputs)
     module = relax.transform.DeadCodeElimination(["main"])(builder.get())
@@ -274,24 +274,24 @@ def _ordered(graph: onnx.GraphProto) -> onnx.GraphProto:
     return sorted_
 
 
-def _output(scope: dict[str, Slot], name: str) -> Value | Poison:
+def _output(scope: dict[str, Slot], name: str) -> OnnxValue | Poison:
     value = scope.get(name)
     if value is None:
         raise ModelError(f"output '{name}' is produced by no node")
     if isinstance(value, TensorSequence):
         raise UnsupportedError(f"output '{name}' is a sequence; only tensors are supported")
-    if isinstance(value, Value) and value.dtype not in PLAIN:
+    if isinstance(value, OnnxValue) and value.dtype not in PLAIN:
         raise UnsupportedError(f"output '{name}' has the type {value.dtype}, which is not supported")
     return value
 
 
 def _with_lengths(
-    names: list[str], results: list[Value | Poison], node: Node, notes: list[str]
+    names: list[str], results: list[OnnxValue | Poison], node: OnnxNode, notes: list[str]
 ) -> dict[str, int]:
     """After all outputs, one for each of those of which only a part is there: how long that is. Gives their axes."""
     lengths = {}
     for index, result in [*enumerate(results)]:
-        if not isinstance(result, Value) or result.part is None:
+        if not isinstance(result, OnnxValue) or result.part is None:
             continue
         name, axis = length_name(names[index]), result.part.axis
         if name in names:

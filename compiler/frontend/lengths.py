@@ -22,8 +22,8 @@ from ...schedules.words.dims import Atom, Dim, bounds, is_whole, terms_of
 from ...schedules.words.refusal import Refusal
 from . import symbolic
 from .learned import Learned
-from .node import MOST, Node
-from .value import Value
+from .node import MOST, OnnxNode
+from .value import OnnxValue
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -32,7 +32,7 @@ R = relax.op
 _NUMBERS = itertools.count()
 
 
-def length_of(count: Value, most: SizeLike) -> SizeLike:
+def length_of(count: OnnxValue, most: SizeLike) -> SizeLike:
     """What a count (int64 [1]) is told to be; a new symbol, of at most ``most``, where nothing is told yet."""
     if count.array is not None:
         return int(count.array.reshape(-1)[0])
@@ -43,11 +43,11 @@ def length_of(count: Value, most: SizeLike) -> SizeLike:
 
 
 def follow(
-    node: Node, inputs: Sequence[Value | None], write: symbolic.Write, results: Sequence[Value | None]
-) -> list[Value | None]:
+    node: OnnxNode, inputs: Sequence[OnnxValue | None], write: symbolic.Write, results: Sequence[OnnxValue | None]
+) -> list[OnnxValue | None]:
     """The results of a node, with what is told of them where it is told of operands; those that do not depend on the
     lengths after all become constants."""
-    told = [i if i is None or i.told is None else Value.of_contents(i.told, i.dtype) for i in inputs]
+    told = [i if i is None or i.told is None else OnnxValue.of_contents(i.told, i.dtype) for i in inputs]
     if all(i is None or i.told is None for i in inputs) or any(i is not None and i.part is not None for i in inputs):
         return list(results)
     try:
@@ -57,7 +57,7 @@ def follow(
     return [r if f is None else _told(r, f) for r, f in zip(results, found or [None] * len(results))]
 
 
-def _told(result: Value | None, found: Value) -> Value | None:
+def _told(result: OnnxValue | None, found: OnnxValue) -> OnnxValue | None:
     if result is None or result.part is not None or (result.shape, result.dtype) != (found.shape, found.dtype):
         return result
     if found.array is not None:
@@ -74,11 +74,11 @@ def most_of(dim: SizeLike) -> int:
     return max(math.floor(high), 0)
 
 
-def run_time(node: Node, dim: SizeLike) -> Value:
+def run_time(node: OnnxNode, dim: SizeLike) -> OnnxValue:
     """The tensor (int64 [1]) that holds a Dim, computed from those of its symbols."""
     if not is_whole(dim):
         raise Refusal(f"{dim} is not a whole number")
-    total: Value | None = None
+    total: OnnxValue | None = None
     for monomial, factor in terms_of(dim).items():
         term = node.const([factor], "int64")
         for atom in monomial:
@@ -91,11 +91,11 @@ def run_time(node: Node, dim: SizeLike) -> Value:
     return total
 
 
-def _atom(node: Node, atom: Atom) -> Value:
+def _atom(node: OnnxNode, atom: Atom) -> OnnxValue:
     if atom.kind == "symbol":
         if not atom.operands:
             raise Refusal(f"it depends on the open dimension {atom.text} and on the data")
-        count: Value = atom.operands[0]
+        count: OnnxValue = atom.operands[0]
         return count
     functions = {"floor": R.floor_divide, "max": R.maximum, "min": R.minimum}
     return node.do(functions[atom.kind], *(run_time(node, o) for o in atom.operands))

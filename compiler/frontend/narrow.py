@@ -13,8 +13,8 @@ import numpy as np
 from tvm import relax
 
 from ...schedules.words.refusal import Refusal
-from .node import Node
-from .value import PLAIN, Value
+from .node import OnnxNode
+from .value import PLAIN, OnnxValue
 
 R = relax.op
 
@@ -23,7 +23,7 @@ FLOATS = ("float4_e2m1fn", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "f
 _EXPONENT = 0x7F800000  # of a float32
 
 
-def narrowed(node: Node, x: Value, dtype: str) -> Value:
+def narrowed(node: OnnxNode, x: OnnxValue, dtype: str) -> OnnxValue:
     """The nearest numbers of the type, ties to even, the largest for any beyond."""
     if not node.attr("saturate", 1):
         raise Refusal(f"what {dtype} can't hold is only supported to become the largest that it can (saturate)")
@@ -34,18 +34,18 @@ def narrowed(node: Node, x: Value, dtype: str) -> Value:
         limits = ml_dtypes.finfo(dtype)
         x = node.do(R.clip, x, min=float(limits.min), max=float(limits.max))
     step = node.scalar(1, x) if dtype in INTEGERS else _step(node, x, ml_dtypes.finfo(dtype))
-    result = Value(x.shape, dtype)
+    result = OnnxValue(x.shape, dtype)
     result.carried = node.do(R.multiply, node.do(R.round, node.do(R.divide, x, step)), step)
     return result
 
 
-def saturated(node: Node, x: Value, limits: str, dtype: str) -> Value:
+def saturated(node: OnnxNode, x: OnnxValue, limits: str, dtype: str) -> OnnxValue:
     """``x`` within what the integer type ``limits`` holds, NaN at its low end, as ``dtype``."""
     ends = ml_dtypes.iinfo(limits)
     return node.own("halotile.saturated", x, low=float(ends.min), high=float(ends.max), dtype=dtype)
 
 
-def known(node: Node, x: Value, array: np.ndarray, dtype: str) -> Value:
+def known(node: OnnxNode, x: OnnxValue, array: np.ndarray, dtype: str) -> OnnxValue:
     """A constant cast to or from such a type. Integers keep their low bits, as between those that run."""
     if x.dtype == dtype:
         return x
@@ -68,7 +68,7 @@ def known(node: Node, x: Value, array: np.ndarray, dtype: str) -> Value:
     raise Refusal(f"a cast from {x.dtype} to {dtype} is not supported")
 
 
-def _step(node: Node, x: Value, limits: ml_dtypes.finfo) -> Value:
+def _step(node: OnnxNode, x: OnnxValue, limits: ml_dtypes.finfo) -> OnnxValue:
     """How far the type's numbers lie apart around x: its power of two over those of the mantissa."""
     bits = node.own("halotile.bitcast", x, dtype="int32")
     power = node.do(R.bitwise_and, bits, node.const(np.array(_EXPONENT, "int32")))

@@ -22,7 +22,7 @@ from ...schedules.words.tvm_types import Attribute, Expr, Type
 from .ahead import LARGEST, computed, is_known, recipe
 from .implied import broadcast
 from .origins import Writer
-from .value import Recipe, Value, unknown
+from .value import OnnxValue, Recipe, unknown
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -36,7 +36,7 @@ MOST = 1 << 31  # elements of a tensor: kernels count in 32 bits
 SMALL = 1 << 16  # elements up to which a broadcast constant is stored broadcast
 
 
-class Node:
+class OnnxNode:
     """One ONNX node with its operands resolved.
 
     ``node[i]`` is operand ``i`` or None where it was left out; ``attr`` reads an attribute; ``do`` emits a Relax
@@ -50,7 +50,7 @@ class Node:
         operator: str,
         domain: str,
         opset: int,
-        inputs: Sequence[Value | None],
+        inputs: Sequence[OnnxValue | None],
         attributes: dict[str, Any],
         outputs: Sequence[str],
         builder: Writer,
@@ -69,20 +69,20 @@ class Node:
         self.guarded = guarded
         self.weight = weight
 
-    def on(self, inputs: Sequence[Value | None]) -> Node:
+    def on(self, inputs: Sequence[OnnxValue | None]) -> OnnxNode:
         """The same node on other operands."""
-        return Node(
+        return OnnxNode(
             self.operator, self.domain, self.opset, inputs, self.attributes, self.outputs, self.builder, self.used,
             self.guarded, self.weight,
         )  # fmt: skip
 
-    def __getitem__(self, index: int) -> Value | None:
+    def __getitem__(self, index: int) -> OnnxValue | None:
         return self.inputs[index] if index < len(self.inputs) else None
 
     def has(self, index: int) -> bool:
         return self[index] is not None
 
-    def need(self, index: int) -> Value:
+    def need(self, index: int) -> OnnxValue:
         value = self[index]
         if value is None:
             raise Refusal(f"operand {index} is missing")
@@ -120,8 +120,8 @@ class Node:
 
     # ------------------------------------------------------------------ writing Relax
 
-    def emit(self, expr: Expr) -> Value:
-        value = Value.of_expr(self._emitted(expr))
+    def emit(self, expr: Expr) -> OnnxValue:
+        value = OnnxValue.of_expr(self._emitted(expr))
         require_addressable(value.shape)
         return value
 
@@ -134,30 +134,30 @@ class Node:
                 expr = relax.Call(expr.op, expr.args, expr.attrs, ret_ty=ty)
         return self.builder.emit(expr)
 
-    def do(self, function: Callable[..., Expr], *operands: object, **attributes: Attribute) -> Value:
+    def do(self, function: Callable[..., Expr], *operands: object, **attributes: Attribute) -> OnnxValue:
         """Emits ``function(*operands)``; values among the operands (also inside lists) become their expressions."""
 
-        def write(of: Callable[[Value], Expr]) -> Expr:
+        def write(of: Callable[[OnnxValue], Expr]) -> Expr:
             return function(
                 *(_expr(o, of) for o in operands), **{k: _expr(v, of) for k, v in attributes.items()}
             )
 
         return self._one(write, (*operands, *attributes.values()))
 
-    def shaped(self, shape: Sequence[SizeLike], function: Callable[..., Expr], *operands: object) -> Value:
+    def shaped(self, shape: Sequence[SizeLike], function: Callable[..., Expr], *operands: object) -> OnnxValue:
         """The value of ``function(*operands)``, as :meth:`do` makes it, with a shape that is known better than Relax
         infers it."""
         call = function(*map(_expr, operands))
         values = [v for o in operands for v in (o if isinstance(o, list) else [o])]
-        dtype = next(v.dtype for v in values if isinstance(v, Value))
+        dtype = next(v.dtype for v in values if isinstance(v, OnnxValue))
         ty = relax.TensorType([to_relax(d) for d in shape], dtype)
         return self.emit(relax.Call(call.op, call.args, call.attrs, ret_ty=ty))
 
-    def own(self, name: str, *operands: Value, **attributes: object) -> Value:
+    def own(self, name: str, *operands: OnnxValue, **attributes: object) -> OnnxValue:
         """Emits one of Halotile's operators with a single output."""
         return self._one(lambda of: own.call(name, *map(of, operands), **attributes), operands)
 
-    def own_many(self, name: str, *operands: Value, **attributes: object) -> list[Value]:
+    def own_many(self, name: str, *operands: OnnxValue, **attributes: object) -> list[OnnxValue]:
         """Emits one of Halotile's operators with several outputs."""
         made = self._recipe(lambda of: own.call(name, *map(of, operands), **attributes), operands)
         result = self._emitted(own.call(name, *map(_expr, operands), **attributes))
@@ -167,7 +167,7 @@ class Node:
                 value.recipe = Recipe(made.call, made.operands, self.weight, item)
         return values
 
-    def _one(self, write: Callable[[Callable[[Value], Expr]], Expr], operands: Iterable[object]) -> Value:
+    def _one(self, write: Callable[[Callable[[OnnxValue], Expr]], Expr], operands: Iterable[object]) -> OnnxValue:
         """The tensor that the call gives which ``write`` makes; computed where numpy can, else emitted."""
         made = self._recipe(write, operands)
         if made is not None:
@@ -180,23 +180,23 @@ class Node:
         return value
 
     def _recipe(
-        self, write: Callable[[Callable[[Value], Expr]], Expr], operands: Iterable[object]
+        self, write: Callable[[Callable[[OnnxValue], Expr]], Expr], operands: Iterable[object]
     ) -> Recipe | None:
         values = [*_values(operands)]
         return recipe(write, self.weight) if values and all(map(is_known, values)) else None
 
-    def const(self, array: Attribute, dtype: str | None = None) -> Value:
-        value = Value.of_array(array, dtype)
+    def const(self, array: Attribute, dtype: str | None = None) -> OnnxValue:
+        value = OnnxValue.of_array(array, dtype)
         self.builder.limits.charge(value.size * np.dtype(value.dtype).itemsize)
         return value
 
-    def empty(self, shape: Sequence[SizeLike], dtype: str) -> Value:
+    def empty(self, shape: Sequence[SizeLike], dtype: str) -> OnnxValue:
         """A tensor without elements, of which other dims may be open."""
         if is_open(shape):
             return self.broadcast(self.const(np.zeros((), bool if dtype == "bool" else "int32"), dtype), shape)
         return self.const(np.empty(shape, dtype))
 
-    def counting(self, count: SizeLike, dtype: str = "int64") -> Value:
+    def counting(self, count: SizeLike, dtype: str = "int64") -> OnnxValue:
         """0, 1, ... below ``count``; a table only while it is small."""
         require_addressable((count,))
         if not is_open([count]) and 8 * count <= LARGEST:
@@ -208,27 +208,27 @@ class Node:
         if 8 * elements > self.builder.limits.bytes:
             raise Refusal(f"{what} would be a table of {elements} numbers")
 
-    def scalar(self, number: float | int | bool, like: Value) -> Value:
+    def scalar(self, number: float | int | bool, like: OnnxValue) -> OnnxValue:
         """A rank-0 constant of the dtype of ``like``; Relax broadcasts it for free."""
-        return Value.of_array(np.array(number).astype(like.dtype))
+        return OnnxValue.of_array(np.array(number).astype(like.dtype))
 
-    def cast(self, x: Value, dtype: str) -> Value:
+    def cast(self, x: OnnxValue, dtype: str) -> OnnxValue:
         return x if x.dtype == dtype else self.do(relax.op.astype, x, dtype)
 
-    def reshape(self, x: Value, shape: Sequence[SizeLike]) -> Value:
+    def reshape(self, x: OnnxValue, shape: Sequence[SizeLike]) -> OnnxValue:
         shape = tuple(as_dim(d) for d in shape)
         if shape == x.shape:
             return x
         if x.array is not None:
-            return Value.of_array(x.array.reshape(shape))
+            return OnnxValue.of_array(x.array.reshape(shape))
         return _repeated(self.do(relax.op.reshape, x, shape), x)
 
-    def transpose(self, x: Value, axes: Sequence[int]) -> Value:
+    def transpose(self, x: OnnxValue, axes: Sequence[int]) -> OnnxValue:
         if list(axes) == list(range(x.rank)):
             return x
         return self.do(relax.op.permute_dims, x, list(axes))
 
-    def broadcast(self, x: Value, shape: Sequence[SizeLike]) -> Value:
+    def broadcast(self, x: OnnxValue, shape: Sequence[SizeLike]) -> OnnxValue:
         shape = tuple(as_dim(d) for d in shape)
         if shape == x.shape:
             return x
@@ -241,7 +241,7 @@ class Node:
         )
         return _repeated(value, x)
 
-    def slice(self, x: Value, axis: int, begin: SizeLike, end: SizeLike) -> Value:
+    def slice(self, x: OnnxValue, axis: int, begin: SizeLike, end: SizeLike) -> OnnxValue:
         """x[begin:end] along ``axis`` (bounds already resolved, step one)."""
         if begin == 0 and end == x.shape[axis]:
             return x
@@ -250,13 +250,13 @@ class Node:
 
     def cut(
         self,
-        x: Value,
+        x: OnnxValue,
         shape: Sequence[SizeLike],
         axes: list[int],
         begin: list[SizeLike],
         end: list[SizeLike],
         step: list[int],
-    ) -> Value:
+    ) -> OnnxValue:
         """A strided slice with bounds within the tensor; on an open axis they count from the end where they can, so
         that no bound depends on the length."""
         if not is_open([*shape, *x.shape, *begin, *end]):
@@ -266,7 +266,7 @@ class Node:
         last = [_from_the_end(e, x.shape[a]) if isinstance(e, Dim) else e for a, _, e in places]
         return self.shaped(shape, relax.op.strided_slice, x, axes, first, last, step)
 
-    def in_float32(self, function: Callable[..., Value], *operands: Value | None) -> Value:
+    def in_float32(self, function: Callable[..., OnnxValue], *operands: OnnxValue | None) -> OnnxValue:
         """``function`` evaluated in float32 when the operands are narrower floats, and rounded back once."""
         dtype = next(o.dtype for o in operands if o is not None)
         if dtype not in ("float16", "bfloat16"):
@@ -313,7 +313,7 @@ def _from_the_end(bound: Dim, length: Dim) -> SizeLike:
     return 2**31 - 1 if left == 0 else -left
 
 
-def _repeated(y: Value, x: Value) -> Value:
+def _repeated(y: OnnxValue, x: OnnxValue) -> OnnxValue:
     """``y``, which has the elements of ``x``, each as often."""
     if not is_open((*x.shape, *y.shape)) and x.size:
         base, times = x.repeats or (x, 1)
@@ -321,27 +321,27 @@ def _repeated(y: Value, x: Value) -> Value:
     return y
 
 
-def _value_expr(value: Value) -> Expr:
+def _value_expr(value: OnnxValue) -> Expr:
     return value.expr
 
 
-def _expr(operand: object, of: Callable[[Value], Expr] = _value_expr) -> Expr:
+def _expr(operand: object, of: Callable[[OnnxValue], Expr] = _value_expr) -> Expr:
     """An operand as Relax takes it, of values what ``of`` gives."""
-    if isinstance(operand, Value):
+    if isinstance(operand, OnnxValue):
         return of(operand)
     if isinstance(operand, Dim):
         return to_relax(operand)
-    if isinstance(operand, (list, tuple)) and any(isinstance(o, (Value, Dim)) for o in operand):
+    if isinstance(operand, (list, tuple)) and any(isinstance(o, (OnnxValue, Dim)) for o in operand):
         return [_expr(o, of) for o in operand]
     return operand
 
 
-def _values(operands: Iterable[object]) -> Iterator[Value]:
+def _values(operands: Iterable[object]) -> Iterator[OnnxValue]:
     for operand in operands:
-        if isinstance(operand, Value):
+        if isinstance(operand, OnnxValue):
             yield operand
         elif isinstance(operand, (list, tuple)):
-            yield from (o for o in operand if isinstance(o, Value))
+            yield from (o for o in operand if isinstance(o, OnnxValue))
 
 
 def require_addressable(shape: SizeLike) -> None:

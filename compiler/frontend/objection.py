@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from .functions import element_type, value_type
-from .value import Value
+from .value import OnnxValue
 
 SMALL = 64  # elements of a known operand that shape inference may look at
 RANGE = 2**31  # whole numbers that windows, axes and counts are within
@@ -20,7 +20,7 @@ def objection(proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[ob
     if huge is not None:
         return huge
     domain = "" if proto.domain == "ai.onnx" else proto.domain
-    values = [i if isinstance(i, Value) else None for i in inputs]
+    values = [i if isinstance(i, OnnxValue) else None for i in inputs]
     types = {n: value_type(v) for n, v in zip(proto.input, values) if n and v is not None}
     data = {
         n: onnx.numpy_helper.from_array(v.array, n)
@@ -40,18 +40,18 @@ def objection(proto: onnx.NodeProto, opsets: dict[str, int], inputs: Sequence[ob
     return None
 
 
-def wrong_types(operator: str, domain: str, opset: int, inputs: Sequence[Value | None]) -> str | None:
+def wrong_types(operator: str, domain: str, opset: int, inputs: Sequence[OnnxValue | None]) -> str | None:
     """Why operands can't be of the types that they are: bool where arithmetic on it would end in LLVM, or two where
     ONNX has one."""
     if domain or not onnx.defs.has(operator, opset, domain):
         return None
     schema = onnx.defs.get_schema(operator, opset, domain)
-    values = [i if isinstance(i, Value) else None for i in inputs]
+    values = [i if isinstance(i, OnnxValue) else None for i in inputs]
     wrong = _wrong_type(schema, [v if v is not None and v.dtype == "bool" else None for v in values])
     return wrong or _mixed(schema, values)
 
 
-def _mixed(schema: onnx.defs.OpSchema, values: Sequence[Value | None]) -> str | None:
+def _mixed(schema: onnx.defs.OpSchema, values: Sequence[OnnxValue | None]) -> str | None:
     """Operands of different types that share one variable of the schema."""
     first: dict[str, tuple[int, str]] = {}
     for index, value in enumerate(values):
@@ -64,7 +64,7 @@ def _mixed(schema: onnx.defs.OpSchema, values: Sequence[Value | None]) -> str | 
     return None
 
 
-def _wrong_type(schema: onnx.defs.OpSchema, values: Sequence[Value | None]) -> str | None:
+def _wrong_type(schema: onnx.defs.OpSchema, values: Sequence[OnnxValue | None]) -> str | None:
     """The first operand of a type that the operator does not take there."""
     for index, value in enumerate(values):
         formal = schema.inputs[min(index, len(schema.inputs) - 1)]

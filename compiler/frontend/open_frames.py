@@ -61,7 +61,7 @@ def _said(length: str, multiple: int, by: int, over: int, ending: str = "") -> s
     return text
 
 
-class Lengths:
+class RunTimeLengths:
     """Arithmetic on whole numbers of run time."""
 
     def __init__(self, emit: Emitter) -> None:
@@ -98,12 +98,12 @@ def open_sides(
 ) -> list[OpenSide]:
     """Rows and columns of a frame whose height and width are the tensors ``size``, resized to ``wanted``; weights lie
     along ``axes`` of four."""
-    lengths = Lengths(emit)
+    lengths = RunTimeLengths(emit)
     inner = _inner(lengths, image, size, wanted)
     return [_side(lengths, image, *given) for given in zip(size, inner, wanted, axes)]
 
 
-def _inner(lengths: Lengths, image: Image, size: Sequence[str], wanted: Sequence[int]) -> list[str]:
+def _inner(lengths: RunTimeLengths, image: Image, size: Sequence[str], wanted: Sequence[int]) -> list[str]:
     """What resizing.py's ``inner_sizes`` gives."""
     if image.resize not in ("letterbox", "crop"):
         return [lengths.number(n) for n in wanted]
@@ -123,7 +123,7 @@ def _inner(lengths: Lengths, image: Image, size: Sequence[str], wanted: Sequence
     return found
 
 
-def _side(lengths: Lengths, image: Image, size: str, inner: str, wanted: int, axis: int) -> OpenSide:
+def _side(lengths: RunTimeLengths, image: Image, size: str, inner: str, wanted: int, axis: int) -> OpenSide:
     emit, do = lengths.emit, lengths.do
     shape = [wanted if i == axis else 1 for i in range(4)]
     place, inside = emit.const(np.arange(wanted), np.int64), None

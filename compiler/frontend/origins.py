@@ -12,7 +12,7 @@ from tvm import relax
 from ...errors import UnsupportedError
 from ...schedules.words.provenance import span_of
 from ...schedules.words.tvm_types import Binding, Expr
-from .ahead import Kept, Limits
+from .ahead import AheadLimits, KeptResults
 
 WRITTEN_OUT = 1 << 16  # steps: operators written, and twice the nodes looked at; some ten seconds of import
 A_NODE = 16  # steps more for every node of the file: what a converter writes for one, with room
@@ -25,8 +25,8 @@ class Writer(relax.BlockBuilder):
     def __init__(self, nodes: int = 0) -> None:
         super().__init__()
         self.origin = ""
-        self.limits = Limits()
-        self.kept = Kept()
+        self.limits = AheadLimits()
+        self.kept = KeptResults()
         self.origins: dict[relax.Var, str] = {}
         self.left = WRITTEN_OUT + A_NODE * nodes
 

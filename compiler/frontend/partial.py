@@ -22,7 +22,7 @@ from ...schedules.words.refusal import Refusal
 from . import quantised
 from .converters.movement import concatenated
 from .lengths import run_time
-from .node import Node, normal_axes, normal_axis
+from .node import OnnxNode, normal_axes, normal_axis
 from .parts import (
     Rule,
     Write,
@@ -43,7 +43,7 @@ from .parts import (
     wrapped,
     zeroed,
 )
-from .value import Value
+from .value import OnnxValue
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 R = relax.op
 
 
-def converted(node: Node, write: Write) -> Sequence[Value | None]:
+def converted(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     """The results of a node with such operands by its rule; ``write`` converts it on operands that are whole."""
     rule = _RULES.get(node.operator) if node.domain in ("", "com.microsoft") else None
     if rule is None:
@@ -62,7 +62,7 @@ def converted(node: Node, write: Write) -> Sequence[Value | None]:
 # ---------------------------------------------------------------------- rules
 
 
-def _elementwise(node: Node, write: Write) -> Sequence[Value | None]:
+def _elementwise(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     """Operands that broadcast together: those with the axis have it in one place, the others are one long there."""
     count = count_of(node)
     places = {v.rank - part_of(v).axis for v in node.inputs if v is not None and v.part is not None}
@@ -81,7 +81,7 @@ def _elementwise(node: Node, write: Write) -> Sequence[Value | None]:
 def _along(default: int) -> Rule:
     """What works along the axis that it names, of its first operand."""
 
-    def rule(node: Node, write: Write) -> Sequence[Value | None]:
+    def rule(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
         only(node, 0)
         x, part = node.need(0), part_of(node[0])
         joined = node.opset < 13 and node.operator in ("Softmax", "LogSoftmax", "Hardmax")  # over all axes from it on
@@ -96,13 +96,13 @@ def _along(default: int) -> Rule:
     return rule
 
 
-def _gemm(node: Node, write: Write) -> Sequence[Value | None]:
+def _gemm(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     if node.attr("transA", 0):
         raise Refusal(f"{told(node)}, and it sums along it")
     return row_by_row(node, write)
 
 
-def _matmul(node: Node, write: Write) -> Sequence[Value | None]:
+def _matmul(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     """Rows of the left operand, columns of the right one, images of both, or what is summed over where both have it."""
     a, b = node.need(0), node.need(1)
     rank = max(a.rank, b.rank)
@@ -128,13 +128,13 @@ def _matmul(node: Node, write: Write) -> Sequence[Value | None]:
     return tagged(write(untagged((a, b))), rank + place, count_of(node))
 
 
-def _transpose(node: Node, write: Write) -> Sequence[Value | None]:
+def _transpose(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     x, part = node.need(0), part_of(node[0])
     order = list(node.attr("perm", range(x.rank)[::-1]))
     return tagged(write(untagged(node.inputs)), order.index(part.axis), part.count)
 
 
-def _unsqueeze(node: Node, write: Write) -> Sequence[Value | None]:
+def _unsqueeze(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     only(node, 0)
     x, part = node.need(0), part_of(node[0])
     axes = node.ints(1, "its axes", "axes") or []
@@ -143,7 +143,7 @@ def _unsqueeze(node: Node, write: Write) -> Sequence[Value | None]:
     return tagged(write(untagged(node.inputs)), old[part.axis], part.count)
 
 
-def _squeeze(node: Node, write: Write) -> Sequence[Value | None]:
+def _squeeze(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     only(node, 0)
     x, part = node.need(0), part_of(node[0])
     axes = node.ints(1, "its axes", "axes")
@@ -153,11 +153,11 @@ def _squeeze(node: Node, write: Write) -> Sequence[Value | None]:
     return tagged(write(untagged(node.inputs)), part.axis - sum(a < part.axis for a in gone), part.count)
 
 
-def _split(node: Node, write: Write) -> Sequence[Value | None]:
+def _split(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     return _along(0)(node, write)
 
 
-def _concat(node: Node, write: Write) -> Sequence[Value | None]:
+def _concat(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     """Side by side; or end to end, when what is there of each moves to the front of the whole."""
     values = [v for v in node.inputs if v is not None]
     axis = normal_axis(node.attr("axis", 1), values[0].rank)
@@ -182,7 +182,7 @@ def _concat(node: Node, write: Write) -> Sequence[Value | None]:
     return tagged(write(untagged(values)), part_of(values[0]).axis, count)
 
 
-def _gather(node: Node, write: Write) -> Sequence[Value | None]:
+def _gather(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     x, indices = node.need(0), node.need(1)
     axis = normal_axis(node.attr("axis", 0), x.rank)
     whole = untagged(node.inputs)
@@ -198,7 +198,7 @@ def _gather(node: Node, write: Write) -> Sequence[Value | None]:
     return results if indices.part is None else tagged(results, axis + indices.part.axis, indices.part.count)
 
 
-def _gather_nd(node: Node, write: Write) -> Sequence[Value | None]:
+def _gather_nd(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     x, indices = node.need(0), node.need(1)
     depth, part = indices.shape[-1], indices.part
     whole, batch = untagged(node.inputs), node.attr("batch_dims", 0)
@@ -214,7 +214,7 @@ def _gather_nd(node: Node, write: Write) -> Sequence[Value | None]:
     return tagged(write(whole), part.axis, part.count)
 
 
-def _gather_elements(node: Node, write: Write) -> Sequence[Value | None]:
+def _gather_elements(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     x, indices = node.need(0), node.need(1)
     axis = normal_axis(node.attr("axis", 0), x.rank)
     if indices.part is None:
@@ -236,7 +236,7 @@ _NEUTRAL = {
 }  # fmt: skip
 
 
-def _reduction(node: Node, write: Write) -> Sequence[Value | None]:
+def _reduction(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     """Over other axes as ever; over the axis itself, what is not there changes nothing."""
     only(node, 0)
     x, part = node.need(0), part_of(node[0])
@@ -256,14 +256,14 @@ def _reduction(node: Node, write: Write) -> Sequence[Value | None]:
     return write([filled(node, x, neutral), *node.inputs[1:]])
 
 
-def _mean(node: Node, axes: list[int], write: Write) -> Sequence[Value | None]:
+def _mean(node: OnnxNode, axes: list[int], write: Write) -> Sequence[OnnxValue | None]:
     """The sum over what is there by its count; 0 of nothing, as in ONNX Runtime (and PyTorch's bags of embeddings)."""
     x, part = node.need(0), part_of(node[0])
     whole = filled(node, x, 0)
     if not x.is_float:
         raise Refusal(f"{told(node)}, and it takes the mean of whole numbers along it")
 
-    def run(v: Value) -> Value:
+    def run(v: OnnxValue) -> OnnxValue:
         keep = bool(node.attr("keepdims", 1))
         total = node.do(R.sum, v, axis=axes, keepdims=keep)
         others = math.prod(x.shape[a] for a in axes if a != part.axis)
@@ -274,39 +274,39 @@ def _mean(node: Node, axes: list[int], write: Write) -> Sequence[Value | None]:
     return [node.in_float32(run, whole)]
 
 
-def _cumulative(node: Node, write: Write) -> Sequence[Value | None]:
+def _cumulative(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     """From the end as well, once what is not there changes nothing."""
     only(node, 0)
     neutral = 0 if node.operator == "CumSum" else 1
     return tagged(write([filled(node, node.need(0), neutral), node[1]]), part_of(node[0]).axis, count_of(node))
 
 
-def _one_hot(node: Node, write: Write) -> Sequence[Value | None]:
+def _one_hot(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     only(node, 0)
     indices, part = node.need(0), part_of(node[0])
     axis = normal_axis(node.attr("axis", -1), indices.rank + 1)
     return tagged(write(untagged(node.inputs)), part.axis + (axis <= part.axis), part.count)
 
 
-def _in_place(node: Node, write: Write) -> Sequence[Value | None]:
+def _in_place(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     """What depends on positions from the front alone."""
     only(node, 0)
     return tagged(write(untagged(node.inputs)), part_of(node[0]).axis, count_of(node))
 
 
-def _size(node: Node, write: Write) -> Sequence[Value | None]:
+def _size(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     x, part = node.need(0), part_of(node[0])
     dims = [length(x) if a == part.axis else d for a, d in enumerate(x.shape)]
     return [_scalar_of(node, math.prod(dims))]
 
 
-def _scalar_of(node: Node, dim: SizeLike) -> Value:
+def _scalar_of(node: OnnxNode, dim: SizeLike) -> OnnxValue:
     value = node.reshape(run_time(node, dim), ())
     value.told = np.array(dim, object)
     return value
 
 
-def _top_k(node: Node, write: Write) -> Sequence[Value | None]:
+def _top_k(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     """The first of what is there, since what is not comes last."""
     x, part = node.need(0), part_of(node[0])
     if part.axis != normal_axis(node.attr("axis", -1), x.rank):
@@ -314,11 +314,11 @@ def _top_k(node: Node, write: Write) -> Sequence[Value | None]:
     return write([filled(node, x, -math.inf if node.attr("largest", 1) else math.inf), *node.inputs[1:]])
 
 
-def _non_zero(node: Node, write: Write) -> Sequence[Value | None]:
+def _non_zero(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     return write([zeroed(node, node.need(0))])
 
 
-def _suppression(node: Node, write: Write) -> Sequence[Value | None]:
+def _suppression(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     """The converter itself takes boxes and scores of which only some are there."""
     if partial_operands(node) != [0, 1] or part_of(node[0]).axis != 1 or part_of(node[1]).axis != 2:
         raise Refusal(f"{told(node)}, which it does not take there")
@@ -326,7 +326,7 @@ def _suppression(node: Node, write: Write) -> Sequence[Value | None]:
     return write(node.inputs)
 
 
-def _compress(node: Node, write: Write) -> Sequence[Value | None]:
+def _compress(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     x, condition = node.need(0), node.need(1)
     axis = node.attr("axis")
     along = None if axis is None else normal_axis(axis, x.rank)
@@ -335,7 +335,7 @@ def _compress(node: Node, write: Write) -> Sequence[Value | None]:
     return write([x.with_part(None), zeroed(node, condition)])
 
 
-def _shape(node: Node, write: Write) -> Sequence[Value | None]:
+def _shape(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     """The lengths as a tensor of run time, unless those that are asked for are known."""
     x, part = node.need(0), part_of(node[0])
     places = list(range(x.rank))[slice(node.attr("start", 0), node.attr("end", x.rank))]
@@ -349,14 +349,14 @@ def _shape(node: Node, write: Write) -> Sequence[Value | None]:
     return [shape]
 
 
-def _roi_align(node: Node, write: Write) -> Sequence[Value | None]:
+def _roi_align(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     only(node, 1, 2)
     if any(part_of(node[i]).axis for i in partial_operands(node)):
         raise Refusal(f"{told(node)}, which it does not take there")
     return tagged(write(untagged(node.inputs)), 0, count_of(node))
 
 
-def _scatter(node: Node, write: Write) -> Sequence[Value | None]:
+def _scatter(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     """What is not there is written to a position outside of the tensor, which is nowhere."""
     x, indices, updates = (node.need(i) for i in range(3))
     if indices.part is None or updates.part is None or indices.part.axis != updates.part.axis:
@@ -377,7 +377,7 @@ def _scatter(node: Node, write: Write) -> Sequence[Value | None]:
     return results if x.part is None else tagged(results, x.part.axis, x.part.count)
 
 
-def _resized(node: Node, write: Write) -> Sequence[Value | None]:
+def _resized(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     """Along other axes, by scales: sizes would have to know the length."""
     only(node, 0)
     part = part_of(node[0])
@@ -387,7 +387,7 @@ def _resized(node: Node, write: Write) -> Sequence[Value | None]:
     return tagged(write(untagged(node.inputs)), part.axis, part.count)
 
 
-def _cast_like(node: Node, write: Write) -> Sequence[Value | None]:
+def _cast_like(node: OnnxNode, write: Write) -> Sequence[OnnxValue | None]:
     """Of the second operand only the type counts."""
     return [None if r is None else r.with_part(node.need(0).part) for r in write(untagged(node.inputs))]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ...schedules.words.dims import Dim, Open
 from .implied import require_all, require_at_most
-from .node import Node
-from .value import Value
+from .node import OnnxNode
+from .value import OnnxValue
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -23,10 +23,12 @@ LEAST, MOST = -(1 << 63), (1 << 63) - 1  # of an integer of which nothing is kno
 _KEEP = frozenset("Identity Cast Reshape Squeeze Unsqueeze Flatten Expand Slice Transpose Tile".split())
 
 
-def follow(node: Node, inputs: Sequence[Value | None], results: Sequence[Value | None]) -> None:
+def follow(node: OnnxNode, inputs: Sequence[OnnxValue | None], results: Sequence[OnnxValue | None]) -> None:
     """Says of a node's result between what it lies, where that follows from its operands."""
     first = inputs[0] if inputs else None
-    if node.domain or not results or not isinstance(results[0], Value) or first is None or not results[0].is_integer:
+    if node.domain or not results or not isinstance(results[0], OnnxValue) or first is None:
+        return
+    if not results[0].is_integer:
         return
     if node.operator in _KEEP and first.is_integer:
         results[0].between = results[0].between or first.between
@@ -36,7 +38,7 @@ def follow(node: Node, inputs: Sequence[Value | None], results: Sequence[Value |
         results[0].between = _moved(node.operator, first, inputs[1])
 
 
-def _moved(operator: str, a: Value, b: Value | None) -> tuple[SizeLike, SizeLike] | None:
+def _moved(operator: str, a: OnnxValue, b: OnnxValue | None) -> tuple[SizeLike, SizeLike] | None:
     if b is None:
         return None
     if operator == "Add" and a.between is None:
@@ -48,7 +50,7 @@ def _moved(operator: str, a: Value, b: Value | None) -> tuple[SizeLike, SizeLike
     return (low + offset, high + offset) if operator == "Add" else (low - offset, high - offset)
 
 
-def _held(operator: str, inputs: Sequence[Value | None]) -> tuple[SizeLike, SizeLike] | None:
+def _held(operator: str, inputs: Sequence[OnnxValue | None]) -> tuple[SizeLike, SizeLike] | None:
     """Between what the elements lie that a model holds within bounds: Min(n, 448), Clip(n, 1, 448)."""
     ends = [(i, v) for i, v in enumerate(inputs) if v is not None]
     known = [(i, int(v.array.reshape(-1)[0])) for i, v in ends if v.array is not None and v.size == 1]
@@ -64,7 +66,7 @@ def _held(operator: str, inputs: Sequence[Value | None]) -> tuple[SizeLike, Size
     return low, high
 
 
-def _one(value: Value) -> SizeLike | None:
+def _one(value: OnnxValue) -> SizeLike | None:
     """The number or dim that all elements of a value are."""
     contents = value.contents
     if contents is None or not contents.size or len({str(c) for c in contents.reshape(-1)}) > 1:
@@ -73,7 +75,7 @@ def _one(value: Value) -> SizeLike | None:
     return found if isinstance(found, Dim) else int(found)
 
 
-def require_within(positions: Value, length: SizeLike) -> None:
+def require_within(positions: OnnxValue, length: SizeLike) -> None:
     """That positions which lie between dims are below ``length``: learned, or a condition."""
     if positions.between is None:
         return

@@ -3,7 +3,7 @@
     Add -> Relu -> Mul on float16     becomes     one chain in float32, rounded where its result leaves the model
 
 A converter sees float32 operands. Its results are rounded to the type that ONNX gives them, and the unrounded ones are
-kept beside them (``Value.wide``) for the operators that read them next; the rounding that nothing reads falls away.
+kept beside them (``OnnxValue.wide``) for the operators that read them next; the rounding that nothing reads falls away.
 So a chain rounds at the model's outputs and explicit Casts, and where an operator's result jumps (comparisons,
 roundings, arg-max, quantisation): those see the rounded values, as ONNX would have it.
 """
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import onnx
 
-from .node import Node
+from .node import OnnxNode
 from .registry import Converter
-from .value import Value
+from .value import OnnxValue
 
 NARROW = ("float16", "bfloat16")
 
@@ -41,7 +41,7 @@ NORMS = {
 }
 
 
-def write(convert: Converter, node: Node) -> list[Value | None]:
+def write(convert: Converter, node: OnnxNode) -> list[OnnxValue | None]:
     """The results of ``convert(node)``, computed in float32 where the operands are half-width floats."""
     given = list(node.inputs)
     narrow = next((v.dtype for v in given if v is not None and v.dtype in NARROW), None)
@@ -58,11 +58,11 @@ def write(convert: Converter, node: Node) -> list[Value | None]:
     return results
 
 
-def _listed(written: Value | list[Value | None]) -> list[Value | None]:
+def _listed(written: OnnxValue | list[OnnxValue | None]) -> list[OnnxValue | None]:
     return list(written) if isinstance(written, list) else [written]
 
 
-def _widened(node: Node, value: Value | None) -> Value | None:
+def _widened(node: OnnxNode, value: OnnxValue | None) -> OnnxValue | None:
     if value is None or value.dtype not in NARROW:
         return value
     if value.wide is None:
@@ -70,14 +70,14 @@ def _widened(node: Node, value: Value | None) -> Value | None:
     return value.wide
 
 
-def _rounded(node: Node, wide: Value, dtype: str) -> Value:
+def _rounded(node: OnnxNode, wide: OnnxValue, dtype: str) -> OnnxValue:
     value = node.cast(wide, dtype)
     if not wide.is_constant:
         value.wide = wide
     return value
 
 
-def _tied(node: Node, given: Sequence[Value | None]) -> set[int] | None:
+def _tied(node: OnnxNode, given: Sequence[OnnxValue | None]) -> set[int] | None:
     """The outputs whose type is that of a half-width operand, by the schema; None (all) for an unknown operator that
     is no norm."""
     try:

@@ -15,16 +15,16 @@ from ...schedules.words.dims import Dim
 from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import symbols_of
 from .implied import require_equal, symbol_name
-from .node import Node
-from .value import Asked, Value
+from .node import OnnxNode
+from .value import Asked, OnnxValue
 
 #: Operators whose results say the same as their first operand.
 _KEEP = frozenset("Identity Cast Reshape Squeeze Unsqueeze Flatten".split())
 
 
-def follow(node: Node, inputs: Sequence[Value | None], results: Sequence[Value | None]) -> None:
+def follow(node: OnnxNode, inputs: Sequence[OnnxValue | None], results: Sequence[OnnxValue | None]) -> None:
     """Says of a node's result which question it answers, where it does."""
-    if node.domain or not results or not isinstance(results[0], Value) or results[0].contents is not None:
+    if node.domain or not results or not isinstance(results[0], OnnxValue) or results[0].contents is not None:
         return
     first, *others = inputs
     if node.operator == "Equal" and first is not None and others[0] is not None:
@@ -38,7 +38,7 @@ def follow(node: Node, inputs: Sequence[Value | None], results: Sequence[Value |
             results[0].asks = Asked(first.asks.left, first.asks.right, not first.asks.equal)
 
 
-def _one(value: Value) -> float | None:
+def _one(value: OnnxValue) -> float | None:
     """The number or dim that a tensor of one element is."""
     contents = value.contents
     return contents.reshape(-1)[0] if contents is not None and contents.size == 1 else None

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from .node import Node
-    from .value import Value
+    from .node import OnnxNode
+    from .value import OnnxValue
 
-Converter = Callable[["Node"], "Value | list[Value | None]"]
+Converter = Callable[["OnnxNode"], "OnnxValue | list[OnnxValue | None]"]
 Written = TypeVar("Written", bound=Converter)  # so that a converter that another one calls keeps its own type
 
 _TABLE: dict[tuple[str, str], list[tuple[int, Converter]]] = {}

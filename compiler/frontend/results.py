@@ -29,7 +29,7 @@ REAL = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.
 
 
 @dataclass(frozen=True)
-class Result:
+class GraphResult:
     """A tensor of the graph: its name, shape (numbers, names, None) and ONNX's number of its type."""
 
     tensor: str
@@ -37,7 +37,7 @@ class Result:
     kind: int
 
 
-def put_behind(emit: Emitter, wanted: Output, given: Result) -> list[Result]:
+def put_behind(emit: Emitter, wanted: Output, given: GraphResult) -> list[GraphResult]:
     """Appends the operators to ``emit``; the results, of which the first takes the output's name."""
     what = f"output {emit.about!r}"
     x, dims, kind = given.tensor, list(given.dims), given.kind
@@ -50,7 +50,7 @@ def put_behind(emit: Emitter, wanted: Output, given: Result) -> list[Result]:
         if kind not in REAL:
             raise HalotileError(f"{what}: softmax is of floats, and the model gives integers; dequantise them first")
         x = emit.softmax(x, axis, len(dims))
-    others: list[Result] = []
+    others: list[GraphResult] = []
     if wanted.argmax:
         classes = dims.pop(axis)
         if wanted.dtype in BOUNDS and not (isinstance(classes, int) and classes <= BOUNDS[wanted.dtype][1] + 1):
@@ -58,13 +58,13 @@ def put_behind(emit: Emitter, wanted: Output, given: Result) -> list[Result]:
         x, kind = emit.do("ArgMax", x, axis=axis, keepdims=0), KINDS[wanted.dtype or "int32"]
         if kind != TensorProto.INT64:
             x = emit.cast(x, kind)
-        return [Result(x, dims, kind)]
+        return [GraphResult(x, dims, kind)]
     if wanted.top is not None:
         if isinstance(dims[axis], int) and wanted.top > dims[axis]:
             raise ShapeError(f"{what}: top={wanted.top} of {dims[axis]}")
         x, places = emit.top(x, wanted.top, axis)
         dims[axis] = wanted.top
-        others.append(Result(emit.cast(places, TensorProto.INT32), list(dims), TensorProto.INT32))
+        others.append(GraphResult(emit.cast(places, TensorProto.INT32), list(dims), TensorProto.INT32))
     if wanted.multiply != 1.0:
         x = emit.do("Mul", x if kind == FLOAT else emit.cast(x, FLOAT), emit.const(wanted.multiply))
         kind = FLOAT
@@ -74,10 +74,10 @@ def put_behind(emit: Emitter, wanted: Output, given: Result) -> list[Result]:
             raise ShapeError(f"{what}: it has {len(dims)} dimensions; layout={wanted.layout} is for one of 4")
         order = [0, 2, 3, 1] if wanted.layout == "NHWC" else [0, 3, 1, 2]
         x, dims = emit.do("Transpose", x, perm=order), [dims[i] for i in order]
-        others = [Result(emit.do("Transpose", o.tensor, perm=order), dims, o.kind) for o in others]
+        others = [GraphResult(emit.do("Transpose", o.tensor, perm=order), dims, o.kind) for o in others]
     if x == given.tensor:
         x = emit.do("Identity", x)
-    return [Result(x, dims, kind), *others]
+    return [GraphResult(x, dims, kind), *others]
 
 
 def _axis(wanted: Output, dims: Sequence[SizeLike], what: str) -> int:

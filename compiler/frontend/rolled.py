@@ -25,10 +25,10 @@ from ...schedules.words.tvm_types import Expr
 from .bodies import Cutter, bound, results_of
 from .deciding import deciding, flags
 from .lengths import length_of
-from .node import Node
+from .node import OnnxNode
 from .parts import held, length, part_of, with_part
 from .slot import Growing, Slot, TensorSequence
-from .value import PLAIN, POISON, Poison, Value
+from .value import PLAIN, POISON, OnnxValue, Poison
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -37,7 +37,7 @@ TRIES = 6  # times that a body is written until its carried values have the form
 
 
 @dataclass(frozen=True)
-class Form:
+class CarriedForm:
     """What is known of a carried value in every round: how large it is, and the axis of which only a part is there."""
 
     shape: tuple[SizeLike, ...]
@@ -50,21 +50,21 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoopPlan:
     """A loop that is to be kept: its ``limit`` (int64 []), the ``most`` rounds that there can be (None: nothing says),
     whether that is the number of rounds that every run has, and the condition before the first one."""
 
-    limit: Value | None
+    limit: OnnxValue | None
     most: SizeLike
     exact: bool
-    go: Value | None = None
+    go: OnnxValue | None = None
 
 
 @dataclass(frozen=True)
 class Scanned:
     """What is read a row a round, the first axis being that of the rounds, and whether from its end."""
 
-    value: Value
+    value: OnnxValue
     back: bool = False
 
 
@@ -74,9 +74,9 @@ class Rolled:
 
     proto: onnx.NodeProto
     body: onnx.GraphProto
-    node: Node
+    node: OnnxNode
     run: Any
-    plan: Plan
+    plan: LoopPlan
     asks: bool = True
     lists: dict[int, TensorSequence] = field(default_factory=dict)  # sequences among the carried values, by place
 
@@ -109,22 +109,24 @@ class Rolled:
         names = [i.name for i in self.body.input]
         return (names[:2], names[2:]) if self.asks else ([], names)
 
-    def _once(self, forms: Sequence[Form], first: Sequence[Value], scans: Sequence[Scanned]) -> Written | None:
+    def _once(
+        self, forms: Sequence[CarriedForm], first: Sequence[OnnxValue], scans: Sequence[Scanned]
+    ) -> WrittenBody | None:
         node = self.node
         params: list[Expr] = [relax.Var("round", relax.TensorType([], "int64"))]
-        count = Value((), "int64", expr=params[0])
+        count = OnnxValue((), "int64", expr=params[0])
         before, rest = self._names()
         given: dict[str, Slot] = {}
         if before:
             given = {before[0]: self._counter(count), before[1]: node.const(True, "bool")}
-        values: list[Value] = []
+        values: list[OnnxValue] = []
         count_of_state = len(forms) + len(self.lists)
         given |= {rest[i]: Growing() for i in self.lists}
         for name, form, start in zip(self._tensors(rest[:count_of_state]), forms, first):
             values.append(start if form.still else self._parameter(name, form, params))
             given[name] = values[-1]
         for name, scan in zip(rest[count_of_state:], scans):
-            form = Form(scan.value.shape[1:], scan.value.dtype)
+            form = CarriedForm(scan.value.shape[1:], scan.value.dtype)
             given[name] = self._parameter(name, form, params)
         results = self.run(self.body, given, "body", True)
         if any(isinstance(r, Poison) for r in results):
@@ -134,13 +136,13 @@ class Rolled:
         items = [self._item(outputs[i], results[i]) for i in self.lists]
         made = [self._carried(n, r) for n, r in zip(self._tensors(outputs), self._tensors(results))] + items
         names_of = [*self._tensors(outputs), *(outputs[i] for i in self.lists)]
-        return Written(params, values, go, made[: len(forms)], made[len(forms) :], names_of)
+        return WrittenBody(params, values, go, made[: len(forms)], made[len(forms) :], names_of)
 
     def _tensors(self, slots: Sequence[object]) -> list[Expr]:
         """Those that are no sequences."""
         return [s for i, s in enumerate(slots) if i not in self.lists]
 
-    def _item(self, name: str, slot: Slot) -> Value:
+    def _item(self, name: str, slot: Slot) -> OnnxValue:
         """What a round has added to a sequence."""
         if isinstance(slot, Growing) and len(slot.added) == 1:
             return self._carried(name, slot.added[0])
@@ -160,7 +162,7 @@ class Rolled:
         assert len(found) >= state
         return found
 
-    def _behind(self, items: Sequence[Value], rows: Value) -> Value:
+    def _behind(self, items: Sequence[OnnxValue], rows: OnnxValue) -> OnnxValue:
         """The rows of a sequence behind those tensors that it has at the beginning."""
         if not items:
             return rows
@@ -174,7 +176,7 @@ class Rolled:
             return whole
         return with_part(whole, 0, node.do(relax.op.add, rows.part.count, node.const([len(items)], "int64")))
 
-    def _counter(self, count: Value) -> Value:
+    def _counter(self, count: OnnxValue) -> OnnxValue:
         most = self.plan.most
         if isinstance(most, int) and most > 0:
             count.between = (0, most - 1)
@@ -183,26 +185,26 @@ class Rolled:
             count.told = None if told.told is None else told.told.reshape(())
         return count
 
-    def _parameter(self, name: str, form: Form, params: list[Expr]) -> Value:
+    def _parameter(self, name: str, form: CarriedForm, params: list[Expr]) -> OnnxValue:
         if not is_open(form.shape) and 0 in form.shape:
-            return Value.of_array(np.empty(form.shape, form.dtype))
+            return OnnxValue.of_array(np.empty(form.shape, form.dtype))
         clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in name) or "value"
         params.append(relax.Var(clean, relax.TensorType([to_relax(d) for d in form.shape], form.dtype)))
-        value = Value(form.shape, form.dtype, expr=params[-1])
+        value = OnnxValue(form.shape, form.dtype, expr=params[-1])
         if form.axis is None:
             return value
         params.append(relax.Var(f"{clean}_length", relax.TensorType([1], "int64")))
-        return with_part(value, form.axis, Value((1,), "int64", expr=params[-1]))
+        return with_part(value, form.axis, OnnxValue((1,), "int64", expr=params[-1]))
 
-    def _condition(self, slot: Slot) -> Value | None:
+    def _condition(self, slot: Slot) -> OnnxValue | None:
         """The condition that the body leaves; None where it always holds."""
         value = self._carried("the condition", slot)
         if value.array is not None and bool(value.array.reshape(-1)[0]):
             return None
         return self.node.reshape(value, ())
 
-    def _carried(self, name: str, slot: Slot) -> Value:
-        if not isinstance(slot, Value):
+    def _carried(self, name: str, slot: Slot) -> OnnxValue:
+        if not isinstance(slot, OnnxValue):
             what = "is left out" if slot is None else "is a sequence"
             raise Refusal(f"the number of its rounds is known at run time only, and its value '{name}' {what}")
         if slot.dtype not in PLAIN:
@@ -211,7 +213,9 @@ class Rolled:
 
     # ------------------------------------------------------------------ forms
 
-    def _settled(self, forms: Sequence[Form], first: Sequence[Value], written: Written) -> list[Form]:
+    def _settled(
+        self, forms: Sequence[CarriedForm], first: Sequence[OnnxValue], written: WrittenBody
+    ) -> list[CarriedForm]:
         """The forms that carried values must have for what the body has left."""
         found = []
         for name, form, start, value, left in zip(
@@ -225,7 +229,7 @@ class Rolled:
                 found.append(self._wider(name, form, start, value, left))
         return found
 
-    def _wider(self, name: str, form: Form, start: Value, value: Value, left: Value) -> Form:
+    def _wider(self, name: str, form: CarriedForm, start: OnnxValue, value: OnnxValue, left: OnnxValue) -> CarriedForm:
         """The form that holds ``left`` as well, which a round leaves of ``value``."""
         own = _form(left)
         if own == form:
@@ -258,15 +262,17 @@ class Rolled:
             room = self._room(name, form, start, own, axis, _growth(value, left, axis))
         if form.axis == axis and room == before:
             return form
-        return Form(tuple(room if i == axis else d for i, d in enumerate(form.shape)), form.dtype, axis)
+        return CarriedForm(tuple(room if i == axis else d for i, d in enumerate(form.shape)), form.dtype, axis)
 
-    def _room(self, name: str, form: Form, start: Value, own: Form, axis: int, growth: int | None) -> SizeLike:
+    def _room(
+        self, name: str, form: CarriedForm, start: OnnxValue, own: CarriedForm, axis: int, growth: int | None
+    ) -> SizeLike:
         """The most that a length can be which grows in every round."""
         if growth is None or self.plan.most is None:
             raise self._unbounded(name, form, own)
         return start.shape[axis] + maximum(self.plan.most, 0) * growth
 
-    def _unbounded(self, name: str, form: Form, own: Form) -> Refusal:
+    def _unbounded(self, name: str, form: CarriedForm, own: CarriedForm) -> Refusal:
         inputs, way = self._way()
         return Refusal(
             f"its carried value '{name}' grows from round to round (it is {form} before a round and {own} behind it), "
@@ -283,8 +289,8 @@ class Rolled:
     # ------------------------------------------------------------------ the operator
 
     def _emitted(
-        self, cutter: Cutter, forms: Sequence[Form], first: Sequence[Value], scans: Sequence[Scanned],
-        written: Written, backwards: Sequence[bool],
+        self, cutter: Cutter, forms: Sequence[CarriedForm], first: Sequence[OnnxValue], scans: Sequence[Scanned],
+        written: WrittenBody, backwards: Sequence[bool],
     ) -> list[Slot]:  # fmt: skip
         node, plan = self.node, self.plan
         counted = written.go is not None or not plan.exact or plan.go is not None
@@ -317,8 +323,9 @@ class Rolled:
         return self._given(forms, first, dict(moving), made, written, count, most)
 
     def _given(
-        self, forms: Sequence[Form], first: Sequence[Value], moving: dict[int, Form], made: list[Value],
-        written: Written, count: Value | None, most: SizeLike,
+        self, forms: Sequence[CarriedForm], first: Sequence[OnnxValue], moving: dict[int, CarriedForm],
+        made: list[OnnxValue],
+        written: WrittenBody, count: OnnxValue | None, most: SizeLike,
     ) -> list[Slot]:  # fmt: skip
         """The loop's results, of what the operator has made."""
         node = self.node
@@ -337,7 +344,7 @@ class Rolled:
             found.append(value if count is None else with_part(value, 0, count))
         return found
 
-    def _require_row(self, name: str, row: Value) -> None:
+    def _require_row(self, name: str, row: OnnxValue) -> None:
         if row.part is not None:
             raise Refusal(
                 f"its scan output '{name}' has rows {row} whose length depends on the data; all rows have one length: "
@@ -353,37 +360,37 @@ class Rolled:
                 inputs,
             )
 
-    def _parts_of(self, value: Value, form: Form) -> list[Value]:
+    def _parts_of(self, value: OnnxValue, form: CarriedForm) -> list[OnnxValue]:
         """A carried value as the tensors that stand for it: itself, and how much of it is there."""
         return [value] if form.axis is None else held(self.node, value, form.axis, form.shape[form.axis])
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenBody:
     """What one writing of the body made: its parameters, carried values before and behind, the condition, and rows."""
 
     params: list[Expr]
-    values: list[Value]
-    go: Value | None
-    state: list[Value]
-    kept: list[Value]
+    values: list[OnnxValue]
+    go: OnnxValue | None
+    state: list[OnnxValue]
+    kept: list[OnnxValue]
     outputs: list[str]
 
 
-def _form(value: Value) -> Form:
-    return Form(tuple(value.shape), value.dtype, None if value.part is None else value.part.axis)
+def _form(value: OnnxValue) -> CarriedForm:
+    return CarriedForm(tuple(value.shape), value.dtype, None if value.part is None else value.part.axis)
 
 
-def _is_same(a: Value, b: Value) -> bool:
+def _is_same(a: OnnxValue, b: OnnxValue) -> bool:
     whole = a.part is None and b.part is None
     return whole and a.array is None and a._expr is not None and a._expr is b._expr
 
 
-def _is_carried(form: Form) -> bool:
+def _is_carried(form: CarriedForm) -> bool:
     return not form.still and (is_open(form.shape) or 0 not in form.shape)
 
 
-def _growth(value: Value, left: Value, axis: int) -> int | None:
+def _growth(value: OnnxValue, left: OnnxValue, axis: int) -> int | None:
     """By how much a round makes a length longer, at most; None where that is not known."""
     if value.part is None or left.part is None or part_of(left).axis != axis:
         return None

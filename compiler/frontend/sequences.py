@@ -15,18 +15,18 @@ from tvm import relax
 
 from ...schedules.words.refusal import Refusal
 from .converters.movement import concatenated
-from .node import Node, normal_axis
+from .node import OnnxNode, normal_axis
 from .parts import counted, from_front, with_part
 from .slot import Growing, Slot, TensorSequence
-from .value import Value, unknown
+from .value import OnnxValue, unknown
 
 R = relax.op
 
-Operands = Sequence["Value | TensorSequence | None"]
+Operands = Sequence["OnnxValue | TensorSequence | None"]
 PASS_THROUGH = ("Identity",)  # operators on tensors that take a sequence as it is
 
 
-def run_sequence(node: Node, operands: Operands) -> Slot:
+def run_sequence(node: OnnxNode, operands: Operands) -> Slot:
     """The result of the sequence operator ``node``; its tensors are in ``operands``."""
     return OPERATORS[node.operator](node, operands)
 
@@ -43,9 +43,9 @@ def _sequence(operands: Operands, index: int = 0) -> TensorSequence:
     return value
 
 
-def _tensor(operands: Operands, index: int) -> Value:
+def _tensor(operands: Operands, index: int) -> OnnxValue:
     value = operands[index] if index < len(operands) else None
-    if not isinstance(value, Value):
+    if not isinstance(value, OnnxValue):
         raise Refusal(f"operand {index} is not a tensor")
     return value
 
@@ -63,18 +63,18 @@ def _position(operands: Operands, index: int, length: int, last: int) -> int | N
     return position + length if position < 0 else position
 
 
-def _construct(node: Node, operands: Operands) -> TensorSequence:
+def _construct(node: OnnxNode, operands: Operands) -> TensorSequence:
     items = [_tensor(operands, i) for i in range(len(operands))]
     if len({v.dtype for v in items}) > 1:
         raise Refusal(f"its operands have different types: {', '.join(map(str, items))}")
     return TensorSequence(items)
 
 
-def _empty(node: Node, operands: Operands) -> TensorSequence:
+def _empty(node: OnnxNode, operands: Operands) -> TensorSequence:
     return TensorSequence([])
 
 
-def _at(node: Node, operands: Operands) -> Value:
+def _at(node: OnnxNode, operands: Operands) -> OnnxValue:
     items = _sequence(operands).items
     position = _position(operands, 1, len(items), len(items) - 1)
     if position is None:
@@ -82,14 +82,14 @@ def _at(node: Node, operands: Operands) -> Value:
     return items[position]
 
 
-def _length(node: Node, operands: Operands) -> Value:
+def _length(node: OnnxNode, operands: Operands) -> OnnxValue:
     if isinstance(operands[0], Growing) and operands[0].rows is not None:
         rows = operands[0].rows
         return node.reshape(counted(node, rows.shape[0]) if rows.part is None else rows.part.count, ())
     return node.const(np.array(len(_sequence(operands).items), "int64"))
 
 
-def _insert(node: Node, operands: Operands) -> TensorSequence:
+def _insert(node: OnnxNode, operands: Operands) -> TensorSequence:
     if isinstance(operands[0], Growing) and operands[0].rows is None and (len(operands) < 3 or operands[2] is None):
         return Growing([*operands[0].added, _tensor(operands, 1)])
     items = list(_sequence(operands).items)
@@ -101,7 +101,7 @@ def _insert(node: Node, operands: Operands) -> TensorSequence:
     return TensorSequence(items)
 
 
-def _erase(node: Node, operands: Operands) -> TensorSequence:
+def _erase(node: OnnxNode, operands: Operands) -> TensorSequence:
     items = list(_sequence(operands).items)
     if not items:
         raise Refusal("its sequence is empty")
@@ -113,7 +113,7 @@ def _erase(node: Node, operands: Operands) -> TensorSequence:
 MOST_PIECES = 1 << 12  # each is an operator of the graph
 
 
-def _split(node: Node, operands: Operands) -> TensorSequence:
+def _split(node: OnnxNode, operands: Operands) -> TensorSequence:
     """Pieces of the sizes given, or of one size (the last may be shorter), or of one row each."""
     x = _tensor(operands, 0)
     axis = normal_axis(node.attr("axis", 0), x.rank)
@@ -151,13 +151,13 @@ def _require_few(pieces: int) -> None:
         raise Refusal(f"a sequence of {pieces} tensors is not supported, one of {MOST_PIECES} is")
 
 
-def _piece(node: Node, x: Value, axis: int, start: int, end: int) -> Value:
+def _piece(node: OnnxNode, x: OnnxValue, axis: int, start: int, end: int) -> OnnxValue:
     if start == end:
         return node.empty([0 if a == axis else d for a, d in enumerate(x.shape)], x.dtype)
     return node.slice(x, axis, start, end)
 
 
-def _joined(node: Node, rows: Value, axis: int, new: bool) -> Value:
+def _joined(node: OnnxNode, rows: OnnxValue, axis: int, new: bool) -> OnnxValue:
     """Tensors that lie side by side along the first axis, stacked or joined along another."""
     axis = normal_axis(axis, rows.rank - 1 + new)
     if new:
@@ -172,7 +172,7 @@ def _joined(node: Node, rows: Value, axis: int, new: bool) -> Value:
     return with_part(whole, axis, node.do(R.multiply, rows.part.count, counted(node, length)))
 
 
-def _concat(node: Node, operands: Operands) -> Value:
+def _concat(node: OnnxNode, operands: Operands) -> OnnxValue:
     if isinstance(operands[0], Growing) and operands[0].rows is not None:
         return _joined(node, operands[0].rows, node.attr("axis"), bool(node.attr("new_axis", 0)))
     items = list(_sequence(operands).items)
@@ -185,17 +185,17 @@ def _concat(node: Node, operands: Operands) -> Value:
     return concatenated(node, items, axis)
 
 
-def _present(node: Node, operands: Operands) -> Value:
+def _present(node: OnnxNode, operands: Operands) -> OnnxValue:
     return node.const(np.array(bool(operands) and operands[0] is not None))
 
 
-def _content(node: Node, operands: Operands) -> Slot:
+def _content(node: OnnxNode, operands: Operands) -> Slot:
     if not operands or operands[0] is None:
         raise Refusal("it is an optional without a value")
     return operands[0]
 
 
-OPERATORS: dict[str, Callable[[Node, Operands], Slot]] = {
+OPERATORS: dict[str, Callable[[OnnxNode, Operands], Slot]] = {
     "SequenceConstruct": _construct,
     "SequenceEmpty": _empty,
     "SequenceAt": _at,
@@ -233,7 +233,7 @@ def map_sequence(
     return results
 
 
-def _only(value: Slot) -> Value:
-    if not isinstance(value, Value):
+def _only(value: Slot) -> OnnxValue:
+    if not isinstance(value, OnnxValue):
         raise Refusal("its body makes something else than tensors")
     return value

@@ -21,9 +21,9 @@ from ...schedules.words.dims import Dim, Open, bounds, floor_div, is_open, maxim
 from ...schedules.words.refusal import Refusal
 from .converters.movement import constant_pad, take
 from .lengths import length_of, most_of, run_time
-from .node import Node, normal_axes, normal_axis
+from .node import OnnxNode, normal_axes, normal_axis
 from .parts import Rule, Write, filled, length, part_of, with_part
-from .value import Value, unknown
+from .value import OnnxValue, unknown
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 R = relax.op
 
 
-def rule(node: Node) -> Rule | None:
+def rule(node: OnnxNode) -> Rule | None:
     """How to convert a node that has sizes, when some are only known at run time, or its first operand is there in
     part; None for any other."""
     places, write = _RULES.get(node.operator, ((), None)) if node.domain == "" else ((), None)
@@ -40,7 +40,7 @@ def rule(node: Node) -> Rule | None:
     return write if part or any(v is not None and v.contents is None for v in map(node.__getitem__, places)) else None
 
 
-def _numbers(node: Node, index: int, what: str, attribute: str | None = None) -> list[SizeLike]:
+def _numbers(node: OnnxNode, index: int, what: str, attribute: str | None = None) -> list[SizeLike]:
     """The sizes in operand ``index`` or the attribute of older opsets: numbers and lengths."""
     if attribute is not None and attribute in node.attributes:
         return [int(v) for v in node.attr(attribute)]
@@ -51,14 +51,14 @@ def _numbers(node: Node, index: int, what: str, attribute: str | None = None) ->
     return [v if isinstance(v, Dim) else int(v) for v in numbers.reshape(-1)]
 
 
-def _lengths(x: Value, room: bool = False) -> list[SizeLike]:
+def _lengths(x: OnnxValue, room: bool = False) -> list[SizeLike]:
     """The shape as it is at run time; only with ``room`` may that of what is there in part be open."""
     if is_open(x.shape if not room or x.part is None else [d for a, d in enumerate(x.shape) if a != x.part.axis]):
         raise Open(f"dimensions of {x} are open, and others depend on the data")
     return [length(x) if x.part is not None and x.part.axis == a else d for a, d in enumerate(x.shape)]
 
 
-def _one(node: Node, shape: Sequence[SizeLike]) -> int | None:
+def _one(node: OnnxNode, shape: Sequence[SizeLike]) -> int | None:
     """The axis whose length is known at run time only, if there is one."""
     found = [a for a, d in enumerate(shape) if isinstance(d, Dim)]
     if len(found) > 1:
@@ -66,14 +66,14 @@ def _one(node: Node, shape: Sequence[SizeLike]) -> int | None:
     return found[0] if found else None
 
 
-def _sized(node: Node, value: Value, axis: int, dim: SizeLike) -> Value:
+def _sized(node: OnnxNode, value: OnnxValue, axis: int, dim: SizeLike) -> OnnxValue:
     return with_part(value.with_part(None), axis, run_time(node, dim)) if isinstance(dim, Dim) else value
 
 
 # ---------------------------------------------------------------------- rules
 
 
-def _reshape(node: Node, write: Write) -> list[Value]:
+def _reshape(node: OnnxNode, write: Write) -> list[OnnxValue]:
     """What is there keeps its order: rows stay where they are, or all of it is read again."""
     x, target = node.need(0), _numbers(node, 1, "its shape", "shape")
     lengths = _lengths(x, room=True)
@@ -90,14 +90,14 @@ def _reshape(node: Node, write: Write) -> list[Value]:
     return _reshaped(node, x, target)
 
 
-def _flatten(node: Node, write: Write) -> list[Value]:
+def _flatten(node: OnnxNode, write: Write) -> list[OnnxValue]:
     x = node.need(0)
     lengths, axis = _lengths(x), node.attr("axis", 1)
     axis = axis if axis == x.rank else normal_axis(axis, x.rank)
     return _reshaped(node, x, [math.prod(lengths[:axis]), math.prod(lengths[axis:])])
 
 
-def _reshaped(node: Node, x: Value, target: list[SizeLike]) -> list[Value]:
+def _reshaped(node: OnnxNode, x: OnnxValue, target: list[SizeLike]) -> list[OnnxValue]:
     """``x`` in a shape of as many elements as are there."""
     lengths = _lengths(x, room=True)
     axis = _one(node, target)
@@ -126,7 +126,7 @@ def _reshaped(node: Node, x: Value, target: list[SizeLike]) -> list[Value]:
     return [_sized(node, node.reshape(flat, shape), axis, target[axis])]
 
 
-def _open_rows(node: Node, x: Value, target: list[SizeLike], axis: int) -> Value:
+def _open_rows(node: OnnxNode, x: OnnxValue, target: list[SizeLike], axis: int) -> OnnxValue:
     """``x``, of which there is room for an open number of rows, in a shape that leaves them where they are."""
     at = part_of(x).axis
     room = quotient(x.shape[at] * math.prod(x.shape[at + 1 :]), math.prod(target[axis + 1 :]))
@@ -136,7 +136,7 @@ def _open_rows(node: Node, x: Value, target: list[SizeLike], axis: int) -> Value
     return _sized(node, node.reshape(x.with_part(None), shape), axis, target[axis])
 
 
-def _stretched(node: Node, x: Value, target: list[SizeLike]) -> list[Value]:
+def _stretched(node: OnnxNode, x: OnnxValue, target: list[SizeLike]) -> list[OnnxValue]:
     """Broadcast to a shape in which one length is of run time."""
     rank = max(x.rank, len(target))
     own: list[SizeLike] = [1] * (rank - x.rank) + _lengths(x)
@@ -153,17 +153,17 @@ def _stretched(node: Node, x: Value, target: list[SizeLike]) -> list[Value]:
     return [y if axis is None else _sized(node, y, axis, shape[axis])]
 
 
-def _expand(node: Node, write: Write) -> list[Value]:
+def _expand(node: OnnxNode, write: Write) -> list[OnnxValue]:
     return _stretched(node, node.need(0), _numbers(node, 1, "its shape"))
 
 
-def _constant_of_shape(node: Node, write: Write) -> list[Value]:
+def _constant_of_shape(node: OnnxNode, write: Write) -> list[OnnxValue]:
     given = node.attr("value")
     value = np.zeros((), "float32") if given is None else given.array.reshape(())
     return _stretched(node, node.const(value), _numbers(node, 0, "its shape"))
 
 
-def _tile(node: Node, write: Write) -> list[Value]:
+def _tile(node: OnnxNode, write: Write) -> list[OnnxValue]:
     """Repeats of run time where the tensor is one long; known ones elsewhere."""
     x, times = node.need(0), _numbers(node, 1, "its repeats")
     known = [1 if isinstance(t, Dim) else t for t in times]
@@ -176,7 +176,7 @@ def _tile(node: Node, write: Write) -> list[Value]:
     return _stretched(node, y, [t if isinstance(t, Dim) else d for t, d in zip(times, _lengths(y))])
 
 
-def _range(node: Node, write: Write) -> list[Value]:
+def _range(node: OnnxNode, write: Write) -> list[OnnxValue]:
     if not node.need(0).is_integer:
         bounds = [node.need(i) for i in range(3)]
         raise unknown("a bound", next((b for b in bounds if not b.is_constant), bounds[0]))
@@ -194,7 +194,7 @@ def _range(node: Node, write: Write) -> list[Value]:
     return [_sized(node, places, 0, count)]
 
 
-def _slice(node: Node, write: Write) -> list[Value]:
+def _slice(node: OnnxNode, write: Write) -> list[OnnxValue]:
     x = node.need(0)
     first, last = (_bounds(node, i, name) for i, name in ((1, "starts"), (2, "ends")))
     axes = node.ints(3, "its axes", "axes") or list(range(first.size))
@@ -206,11 +206,11 @@ def _slice(node: Node, write: Write) -> list[Value]:
     return [x]
 
 
-def _bounds(node: Node, index: int, attribute: str) -> Value:
+def _bounds(node: OnnxNode, index: int, attribute: str) -> OnnxValue:
     return node.const(node.attr(attribute), "int64") if attribute in node.attributes else node.need(index)
 
 
-def _bound(node: Node, bounds_: Value, index: int) -> SizeLike:
+def _bound(node: OnnxNode, bounds_: OnnxValue, index: int) -> SizeLike:
     """A number, a length, or a tensor (int64 [1])."""
     if bounds_.numbers is not None:
         number = bounds_.numbers.reshape(-1)[index]
@@ -219,7 +219,7 @@ def _bound(node: Node, bounds_: Value, index: int) -> SizeLike:
     return node.slice(vector, 0, index, index + 1)
 
 
-def _cut(node: Node, x: Value, axis: int, begin: SizeLike, end: SizeLike, step: int) -> Value:
+def _cut(node: OnnxNode, x: OnnxValue, axis: int, begin: SizeLike, end: SizeLike, step: int) -> OnnxValue:
     """``x[begin:end]`` along an axis; in steps only where the bounds are known."""
     room, total = x.shape[axis], _lengths(x)[axis]
     first, last = _within(begin, total), _within(end, total)
@@ -234,7 +234,7 @@ def _cut(node: Node, x: Value, axis: int, begin: SizeLike, end: SizeLike, step: 
         return take(node, x.with_part(None), np.array(chosen), axis).with_part(x.part)
     if step != 1:
         raise Refusal(f"its bounds are known at run time only, and it goes in steps of {step}")
-    low: Value | None
+    low: OnnxValue | None
     if first is None or last is None:
         low, high = (_clamped(node, b, total) for b in (begin, end))
         count = node.do(R.maximum, node.do(R.subtract, high, low), node.const([0], "int64"))
@@ -257,9 +257,9 @@ def _cut(node: Node, x: Value, axis: int, begin: SizeLike, end: SizeLike, step: 
     return y.with_part(other) if isinstance(known, int) else with_part(y, axis, count)
 
 
-def _within(bound: Value | SizeLike, total: SizeLike) -> int | None:
+def _within(bound: OnnxValue | SizeLike, total: SizeLike) -> int | None:
     """A bound as a number or a Dim from the front; None where its sign is open or it is any tensor."""
-    if isinstance(bound, Value):
+    if isinstance(bound, OnnxValue):
         return None
     if not isinstance(bound, Dim) and bound >= 2**31 - 1:
         return total
@@ -269,17 +269,17 @@ def _within(bound: Value | SizeLike, total: SizeLike) -> int | None:
     return minimum(bound, total) if low >= 0 else None
 
 
-def _clamped(node: Node, bound: Value | SizeLike, total: SizeLike) -> Value:
+def _clamped(node: OnnxNode, bound: OnnxValue | SizeLike, total: SizeLike) -> OnnxValue:
     """The same at run time."""
     end, zero = run_time(node, total), node.const([0], "int64")
-    value = bound if isinstance(bound, Value) else run_time(node, bound)
+    value = bound if isinstance(bound, OnnxValue) else run_time(node, bound)
     below = node.do(R.less, value, zero)
     # a number near the end of 64 bits plus the length would go round
     value = node.do(R.where, below, node.do(R.add, node.do(R.minimum, value, zero), end), value)
     return node.do(R.maximum, node.do(R.minimum, value, end), zero)
 
 
-def _pad(node: Node, write: Write) -> list[Value]:
+def _pad(node: OnnxNode, write: Write) -> list[OnnxValue]:
     """Zeros (or what is to fill) behind what is there; up to a known length, as exported models pad to a batch."""
     x, pads = node.need(0), _numbers(node, 1, "its pads", "pads" if node.opset < 11 else None)
     fill = node.constant(2, "its fill value")
@@ -302,7 +302,7 @@ def _pad(node: Node, write: Write) -> list[Value]:
     return [_sized(node, padded, at, total + front[at])]
 
 
-def _top_k(node: Node, write: Write) -> list[Value | None]:
+def _top_k(node: OnnxNode, write: Write) -> list[OnnxValue | None]:
     """As many as there is room for, of which the first k are asked for."""
     x, wanted = node.need(0), node.need(1)
     axis = normal_axis(node.attr("axis", -1), x.rank)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .value import Poison, Value
+from .value import OnnxValue, Poison
 
 
 class TensorSequence:
@@ -12,7 +12,7 @@ class TensorSequence:
 
     __slots__ = ("items",)
 
-    def __init__(self, items: Sequence[Value]) -> None:
+    def __init__(self, items: Sequence[OnnxValue]) -> None:
         self.items = tuple(items)
 
     def __str__(self) -> str:
@@ -25,7 +25,7 @@ class Growing(TensorSequence):
 
     __slots__ = ("added", "rows")
 
-    def __init__(self, added: Sequence[Value] = (), rows: Value | None = None) -> None:
+    def __init__(self, added: Sequence[OnnxValue] = (), rows: OnnxValue | None = None) -> None:
         super().__init__(())
         self.added = tuple(added)
         self.rows = rows
@@ -34,4 +34,4 @@ class Growing(TensorSequence):
         return "a sequence whose length is known at run time"
 
 
-Slot = Value | TensorSequence | Poison | None  # Poison after an error, None for an operand left out
+Slot = OnnxValue | TensorSequence | Poison | None  # Poison after an error, None for an operand left out

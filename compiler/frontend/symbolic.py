@@ -29,8 +29,8 @@ from ...schedules.words.dims import (
 )
 from .functions import dtype_name
 from .implied import learn_at_least, require_at_least
-from .node import Node
-from .value import Value
+from .node import OnnxNode
+from .value import OnnxValue
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -53,10 +53,10 @@ _MOVES: dict[str, Callable[[int], Sequence[int]]] = {
 }
 
 
-Write = Callable[[Sequence["Value | None"]], "Sequence[Value | None]"]
+Write = Callable[[Sequence["OnnxValue | None"]], "Sequence[OnnxValue | None]"]
 
 
-def evaluate(node: Node, inputs: Sequence[Value | None], write: Write) -> list[Value | None] | None:
+def evaluate(node: OnnxNode, inputs: Sequence[OnnxValue | None], write: Write) -> list[OnnxValue | None] | None:
     """The outputs of a node on operands that are known or symbolic; None when they must be computed at run time.
     ``write`` converts it on others."""
     present = [i for i in inputs if i is not None]
@@ -72,10 +72,10 @@ def evaluate(node: Node, inputs: Sequence[Value | None], write: Write) -> list[V
     return None if result is None else [result]
 
 
-def _moved(node: Node, inputs: Sequence[Value | None], write: Write) -> list[Value | None] | None:
+def _moved(node: OnnxNode, inputs: Sequence[OnnxValue | None], write: Write) -> list[OnnxValue | None] | None:
     data = [i for i in _MOVES[node.operator](len(inputs)) if i < len(inputs)]
     elements: list[SizeLike] = []
-    places: list[Value | None] = []
+    places: list[OnnxValue | None] = []
     for index, value in enumerate(inputs):
         if value is None or index not in data:
             if value is not None and value.array is None:
@@ -86,7 +86,7 @@ def _moved(node: Node, inputs: Sequence[Value | None], write: Write) -> list[Val
         if contents is None:
             return None
         numbers = np.arange(len(elements), len(elements) + contents.size, dtype="int64")
-        places.append(Value.of_array(numbers.reshape(contents.shape)))
+        places.append(OnnxValue.of_array(numbers.reshape(contents.shape)))
         elements.extend(contents.reshape(-1).tolist())
     moved = write(places)
     if any(m is not None and m.array is None for m in moved):
@@ -96,18 +96,18 @@ def _moved(node: Node, inputs: Sequence[Value | None], write: Write) -> list[Val
         return None
     table = np.empty(len(elements), object)
     table[:] = elements
-    return [None if m is None else Value.of_contents(table[m.array], first.dtype) for m in moved]
+    return [None if m is None else OnnxValue.of_contents(table[m.array], first.dtype) for m in moved]
 
 
 # ---------------------------------------------------------------------- arithmetic
 
-Function = Callable[[Node, list[Value]], "Value | None"]
+Function = Callable[[OnnxNode, list[OnnxValue]], "OnnxValue | None"]
 
 
 def _each(function: Callable[..., object]) -> Function:
     """An elementwise function of one or more operands, of the dtype of the first."""
 
-    def apply(node: Node, values: list[Value]) -> Value | None:
+    def apply(node: OnnxNode, values: list[OnnxValue]) -> OnnxValue | None:
         dtype = values[0].dtype
         result = np.frompyfunc(function, len(values), 1)(*(v.contents for v in values))
         return _checked(np.asarray(result, object), dtype)
@@ -116,7 +116,7 @@ def _each(function: Callable[..., object]) -> Function:
 
 
 def _chain(function: Callable[[Any, Any], Any]) -> Function:
-    def apply(node: Node, values: list[Value]) -> Value | None:
+    def apply(node: OnnxNode, values: list[OnnxValue]) -> OnnxValue | None:
         step = np.frompyfunc(function, 2, 1)
         return _checked(np.asarray(reduce(step, [v.contents for v in values]), object), values[0].dtype)
 
@@ -124,14 +124,14 @@ def _chain(function: Callable[[Any, Any], Any]) -> Function:
 
 
 def _compare(function: Callable[[Any, Any], bool]) -> Function:
-    def apply(node: Node, values: list[Value]) -> Value | None:
+    def apply(node: OnnxNode, values: list[OnnxValue]) -> OnnxValue | None:
         result = np.frompyfunc(function, 2, 1)(values[0].contents, values[1].contents)
-        return Value.of_array(np.asarray(result).astype(bool))
+        return OnnxValue.of_array(np.asarray(result).astype(bool))
 
     return apply
 
 
-def _checked(result: np.ndarray, dtype: str) -> Value | None:
+def _checked(result: np.ndarray, dtype: str) -> OnnxValue | None:
     """The result when it is what the model's own arithmetic gives: whole in integers, not rounded in floats."""
     for number in result.reshape(-1):
         if not isinstance(number, Dim):
@@ -142,7 +142,7 @@ def _checked(result: np.ndarray, dtype: str) -> Value | None:
             return None
         if "float" in dtype and not all(map(_exact_factor, number.terms.values())):
             return None
-    return Value.of_contents(result, dtype)
+    return OnnxValue.of_contents(result, dtype)
 
 
 def _exact_factor(factor: SizeLike) -> bool:
@@ -151,7 +151,7 @@ def _exact_factor(factor: SizeLike) -> bool:
     return power and abs(fraction.numerator) <= LARGEST_FACTOR and fraction.denominator <= LARGEST_FACTOR
 
 
-def _divide(node: Node, values: list[Value]) -> Value | None:
+def _divide(node: OnnxNode, values: list[OnnxValue]) -> OnnxValue | None:
     whole = "int" in values[0].dtype
 
     def one(a: SizeLike, b: SizeLike) -> SizeLike:
@@ -183,7 +183,7 @@ def _multiply(a: SizeLike, b: SizeLike) -> SizeLike:
     return a * b
 
 
-def _modulo(node: Node, values: list[Value]) -> Value | None:
+def _modulo(node: OnnxNode, values: list[OnnxValue]) -> OnnxValue | None:
     toward_zero = bool(node.attr("fmod", 0))
 
     def one(a: SizeLike, b: SizeLike) -> SizeLike:
@@ -218,13 +218,13 @@ def _absolute(a: SizeLike) -> SizeLike:
     return a if low >= 0 else -a
 
 
-def _cast(node: Node, values: list[Value]) -> Value | None:
+def _cast(node: OnnxNode, values: list[OnnxValue]) -> OnnxValue | None:
     dtype = values[1].dtype if node.operator == "CastLike" else dtype_name(node.attr("to"))
     value = values[0]
     if dtype is None or value.contents is None:
         return None
     if dtype == "bool":
-        return Value.of_array(np.frompyfunc(lambda a: different(a, 0), 1, 1)(value.contents).astype(bool))
+        return OnnxValue.of_array(np.frompyfunc(lambda a: different(a, 0), 1, 1)(value.contents).astype(bool))
     if dtype.startswith(("uint", "int8", "int16", "bfloat", "float8", "float16")):
         return None
 
@@ -241,7 +241,7 @@ def _cast(node: Node, values: list[Value]) -> Value | None:
 def _reduced(step: Callable[[SizeLike, SizeLike], SizeLike], *start: int) -> Function:
     """Over all elements of a vector, with the dims kept or not."""
 
-    def apply(node: Node, values: list[Value]) -> Value | None:
+    def apply(node: OnnxNode, values: list[OnnxValue]) -> OnnxValue | None:
         contents = values[0].contents
         if contents is None or contents.ndim != 1:
             return None

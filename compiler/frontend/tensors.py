@@ -15,7 +15,7 @@ from .ahead import ALLOWANCE
 from .functions import dtype_name, element_name
 from .load import MESSAGE
 from .node import MOST
-from .value import Value
+from .value import OnnxValue
 
 
 class TensorReader:
@@ -24,7 +24,7 @@ class TensorReader:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
 
-    def value(self, tensor: onnx.TensorProto) -> Value:
+    def value(self, tensor: onnx.TensorProto) -> OnnxValue:
         dtype = dtype_name(tensor.data_type)
         if dtype is None or dtype.startswith("complex"):
             kind = element_name(tensor.data_type)
@@ -32,14 +32,14 @@ class TensorReader:
         if any(d < 0 for d in tensor.dims):
             raise ModelError(f"tensor '{tensor.name}' has the shape {list(tensor.dims)}; dimensions can't be negative")
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            return Value.of_array(self._external(tensor, dtype))
+            return OnnxValue.of_array(self._external(tensor, dtype))
         try:
             array = numpy_helper.to_array(tensor)
         except Exception as error:
             raise ModelError(f"tensor '{tensor.name}' can't be read: {error}") from None
-        return Value.of_array(array)
+        return OnnxValue.of_array(array)
 
-    def sparse(self, tensor: onnx.SparseTensorProto) -> Value:
+    def sparse(self, tensor: onnx.SparseTensorProto) -> OnnxValue:
         """The whole tensor, zero where nothing is stated: positions count all elements, or are rows of coordinates."""
         name, dims = tensor.values.name, list(tensor.dims)
         values, places = self.value(tensor.values).array, self.value(tensor.indices).array
@@ -58,7 +58,7 @@ class TensorReader:
             raise ModelError(f"sparse tensor '{name}' has values outside of its shape {dims}")
         dense = np.zeros(dims, values.dtype)
         dense[tuple(places.T) if places.ndim == 2 else np.unravel_index(places, dims)] = values.reshape(-1)
-        return Value.of_array(dense)
+        return OnnxValue.of_array(dense)
 
     def _external(self, tensor: onnx.TensorProto, dtype: str) -> np.ndarray:
         """The tensor's bytes, mapped; pages are read when something looks at them."""

@@ -19,7 +19,7 @@ from ...schedules.words.tvm_types import Expr, RuntimeTensor
 from .deciding import deciding, flags
 
 if TYPE_CHECKING:
-    from ...passes.simplify.graph import Node
+    from ...passes.simplify.graph import GraphNode
     from ...schedules.words.size_like import SizeLike
 
 LARGE = 1 << 20  # bytes from which a constant is worth sharing instead of copying
@@ -30,11 +30,11 @@ ALIGNMENT = 64  # what TVM asks of memory it has not allocated
 
 
 @dataclass(frozen=True)
-class Part:
+class FilledPart:
     """Only the first ``count`` (int64 [1], of run time) positions along ``axis`` are there (see partial.py)."""
 
     axis: int
-    count: Value
+    count: OnnxValue
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class Recipe:
     """How a value is computed from known ones: a call, in the view that simplification has of it, on ``operands``; of
     several results, which one. ``weight``: a convolution or a product reads it as weights, which its kernel packs."""
 
-    def __init__(self, call: Node, operands: Sequence[Value], weight: bool, item: int | None = None) -> None:
+    def __init__(self, call: GraphNode, operands: Sequence[OnnxValue], weight: bool, item: int | None = None) -> None:
         self.call = call
         self.operands = operands
         self.weight = weight
         self.item = item
 
 
-class Value:
+class OnnxValue:
     """A tensor with a known shape: a run-time expression, a compile-time constant, or both.
 
     A constant becomes a ``relax.const`` only when an operator asks for ``expr``, so constants that merely
@@ -78,24 +78,24 @@ class Value:
         self._expr = expr
         self._array = array
         self._contents: np.ndarray | None = None
-        self.wide: Value | None = None  # the same in float32, unrounded (see precision.py)
-        self.carried: Value | None = None  # its numbers in float32, of a type that does not run (see narrow.py)
-        self.part: Part | None = None
+        self.wide: OnnxValue | None = None  # the same in float32, unrounded (see precision.py)
+        self.carried: OnnxValue | None = None  # its numbers in float32, of a type that does not run (see narrow.py)
+        self.part: FilledPart | None = None
         self.told: np.ndarray | None = None  # its elements, as numbers and lengths of run time (see lengths.py)
-        self.chosen: Value | None = None  # where it is not zero, once something has asked for that
+        self.chosen: OnnxValue | None = None  # where it is not zero, once something has asked for that
         self.input: str | None = None  # the name of the model's input that it is
-        self.repeats: tuple[Value, int] | None = None  # a tensor whose elements it has so many times each
+        self.repeats: tuple[OnnxValue, int] | None = None  # a tensor whose elements it has so many times each
         self.between: tuple[SizeLike, SizeLike] | None = None  # that all its elements lie between (positions.py)
         self.asks: Asked | None = None  # whether two dims are equal, if it says that (questions.py)
         self.recipe: Recipe | None = None  # how it is computed from what is known (see ahead.py)
 
     @classmethod
-    def of_array(cls, array: list[int] | np.ndarray, dtype: str | None = None) -> Value:
+    def of_array(cls, array: list[int] | np.ndarray, dtype: str | None = None) -> OnnxValue:
         array = np.asarray(array) if dtype is None else np.asarray(array).astype(dtype, copy=False)
         return cls(array.shape, array.dtype.name, array=array)
 
     @classmethod
-    def of_contents(cls, contents: object, dtype: str) -> Value:
+    def of_contents(cls, contents: object, dtype: str) -> OnnxValue:
         """A tensor whose elements are numbers and Dims; a plain constant when all are numbers."""
         contents = np.asarray(contents, object)
         if not is_open(contents.reshape(-1)):
@@ -105,16 +105,16 @@ class Value:
         return value
 
     @classmethod
-    def of_expr(cls, expr: Expr) -> Value:
+    def of_expr(cls, expr: Expr) -> OnnxValue:
         """The value of a normalised Relax expression, whose type gives shape and dtype."""
         ty = expr.ty
         if not isinstance(ty.shape, relax.ShapeExpr):
             raise Open("the shape of its result can't be told while dimensions are open")
         return cls([dim_of(d) for d in ty.shape.values], str(ty.dtype.dtype), expr=expr)
 
-    def with_part(self, part: Part | None) -> Value:
+    def with_part(self, part: FilledPart | None) -> OnnxValue:
         """The same tensor with other words on how much of it is there."""
-        other = Value(self.shape, self.dtype, self._expr, self._array)
+        other = OnnxValue(self.shape, self.dtype, self._expr, self._array)
         other._contents, other.wide, other.part, other.told = self._contents, self.wide, part, self.told
         other.carried, other.recipe = self.carried, self.recipe
         return other
@@ -205,7 +205,7 @@ class Poison:
 POISON = Poison()
 
 
-def unknown(what: str, value: Value) -> Refusal:
+def unknown(what: str, value: OnnxValue) -> Refusal:
     """The statement that ``what``, which ``value`` holds, is needed at compile time. The model's user can give the
     contents of an input, or of those that it is computed from."""
     hint, names = "", deciding(value._expr) if value.input is None else (value.input,)

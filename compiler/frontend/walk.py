@@ -37,14 +37,14 @@ from .attributes import unknown_value
 from .deciding import deciding, flags
 from .learned import AT, Learned
 from .load import printable
-from .node import Node
+from .node import OnnxNode
 from .objection import objection, wrong_types
 from .origins import Writer
 from .prune import live_nodes, used_names
 from .registry import Converter, converter
 from .slot import Slot, TensorSequence
 from .tensors import TensorReader
-from .value import PLAIN, POISON, Asked, Poison, Value
+from .value import PLAIN, POISON, Asked, OnnxValue, Poison
 
 Scope = MutableMapping[str, Slot]
 
@@ -163,7 +163,7 @@ class Walk:
             return offend("there is not enough memory for the constants that it makes")
         except Exception as error:  # TVM and numpy raise anything on operands that do not fit together
             shown = ", ".join("nothing" if i is None else str(i) for i in inputs)
-            if any(isinstance(i, Value) and is_open(i.shape) for i in inputs):
+            if any(isinstance(i, OnnxValue) and is_open(i.shape) for i in inputs):
                 return offend(f"it needs fixed dimensions; its operands are {shown}")
             reason = objection(proto, opsets, inputs)
             if reason is not None:
@@ -180,7 +180,7 @@ class Walk:
         proto: onnx.NodeProto,
         domain: str,
         opset: int,
-        operands: list[Value | TensorSequence | None],
+        operands: list[OnnxValue | TensorSequence | None],
         scope: Scope,
         opsets: dict[str, int],
         where: str,
@@ -195,7 +195,7 @@ class Walk:
         if domain == "" and proto.op_type in sequences.OPERATORS:
             _refuse_partial(proto, operands)
             given = {a.name: self._attribute(a) for a in proto.attribute if a.name != "type"}
-            node = Node(proto.op_type, domain, opset, [], given, proto.output, self.builder)
+            node = OnnxNode(proto.op_type, domain, opset, [], given, proto.output, self.builder)
             return [sequences.run_sequence(node, operands)]
         inputs = [o for o in operands if not isinstance(o, TensorSequence)]
         if len(inputs) < len(operands):
@@ -223,8 +223,8 @@ class Walk:
         return self._body(functions.with_defaults(proto, opset), body, inputs, opsets, where, depth)
 
     def _seen(
-        self, proto: onnx.NodeProto, domain: str, opset: int, inputs: Sequence[Value | None], used: set[str]
-    ) -> Node:
+        self, proto: onnx.NodeProto, domain: str, opset: int, inputs: Sequence[OnnxValue | None], used: set[str]
+    ) -> OnnxNode:
         """The node as a converter sees it; refuses operands and attributes that ONNX does not know."""
         attributes = {a.name: self._attribute(a) for a in proto.attribute}
         wrong = wrong_types(proto.op_type, domain, opset, inputs) or unknown_value(proto.op_type, attributes)
@@ -232,13 +232,13 @@ class Walk:
             raise Refusal(wrong)
         wanted = [bool(o) and o in used for o in proto.output]
         weight = proto.op_type == "DequantizeLinear" or any(o in self.weights for o in proto.output)
-        return Node(proto.op_type, domain, opset, inputs, attributes, proto.output, self.builder, wanted,
+        return OnnxNode(proto.op_type, domain, opset, inputs, attributes, proto.output, self.builder, wanted,
                     self.guarded, weight)  # fmt: skip
 
-    def _writer(self, convert: Converter, node: Node) -> parts.Write:
+    def _writer(self, convert: Converter, node: OnnxNode) -> parts.Write:
         """What converts the node on given operands, and computes its results where they are known."""
 
-        def write(values: Sequence[Value | None]) -> list[Value | None]:
+        def write(values: Sequence[OnnxValue | None]) -> list[OnnxValue | None]:
             results = bytewise.write(convert, node.on(values))
             return [
                 None if r is None else _without_emptiness(computed(r, self.builder.limits)) for r in results
@@ -269,7 +269,7 @@ class Walk:
     def _control(
         self,
         proto: onnx.NodeProto,
-        operands: list[Value | TensorSequence | None],
+        operands: list[OnnxValue | TensorSequence | None],
         scope: Scope,
         opsets: dict[str, int],
         where: str,
@@ -287,7 +287,7 @@ class Walk:
         attributes = {
             a.name: self._attribute(a) for a in proto.attribute if a.type != onnx.AttributeProto.GRAPH
         }
-        node = Node(proto.op_type, "", opsets.get("", 1), [], attributes, proto.output, self.builder)
+        node = OnnxNode(proto.op_type, "", opsets.get("", 1), [], attributes, proto.output, self.builder)
         if proto.op_type == "If":
             before, asked = len(self.offenders), self._asked(operands)
             try:
@@ -314,7 +314,7 @@ class Walk:
     def _asked(self, operands: Sequence[Slot]) -> Asked | None:
         """The question about open dimensions that an If asks, where the model is sure to come to it."""
         condition = operands[0] if operands and not self.guarded else None
-        return condition.asks if isinstance(condition, Value) else None
+        return condition.asks if isinstance(condition, OnnxValue) else None
 
     # ------------------------------------------------------------------ support
 
@@ -390,7 +390,7 @@ _REASONS = {
 }
 
 
-def _lengthy(node: Node, write: parts.Write) -> list[Value | None] | None:
+def _lengthy(node: OnnxNode, write: parts.Write) -> list[OnnxValue | None] | None:
     """A node some of whose operands are there only in part, or whose sizes are known at run time only."""
     rule = sizes.rule(node)
     if rule is None and not any(map(parts.is_partial, node.inputs)):
@@ -401,7 +401,7 @@ def _lengthy(node: Node, write: parts.Write) -> list[Value | None] | None:
 
 def _with_way_out(offenders: Sequence[Offender], condition: Slot) -> list[Offender]:
     """What can't be converted in the branches of an If, with the inputs whose values would leave one branch only."""
-    names = deciding(condition.expr) if isinstance(condition, Value) and not condition.is_constant else ()
+    names = deciding(condition.expr) if isinstance(condition, OnnxValue) and not condition.is_constant else ()
     if not names:
         return [*offenders]
     text = f"; which branch is taken follows from {', '.join(map(repr, names))}, and {flags(names)} leaves one"
@@ -410,7 +410,7 @@ def _with_way_out(offenders: Sequence[Offender], condition: Slot) -> list[Offend
 
 def _settings(operands: Sequence[Slot]) -> tuple[str, ...]:
     """The model's inputs that decide whole numbers which a node takes, such as sizes."""
-    whole = [o for o in operands if isinstance(o, Value) and not (o.is_constant or o.is_symbolic or o.is_float)]
+    whole = [o for o in operands if isinstance(o, OnnxValue) and not (o.is_constant or o.is_symbolic or o.is_float)]
     return tuple(dict.fromkeys(name for o in whole if o.dtype in PLAIN for name in deciding(o.expr)))
 
 
@@ -422,10 +422,10 @@ def _refuse_partial(proto: onnx.NodeProto, operands: Sequence[Slot]) -> None:
             raise Refusal(f"the length of '{name}' depends on the data, which it does not take")
 
 
-def _without_emptiness(value: Value) -> Value:
+def _without_emptiness(value: OnnxValue) -> OnnxValue:
     """A tensor without elements is a constant, whatever computes it."""
     if value.size == 0 and not value.is_constant and not is_open(value.shape):
-        return Value.of_array(np.empty(value.shape, value.dtype))
+        return OnnxValue.of_array(np.empty(value.shape, value.dtype))
     return value
 
 

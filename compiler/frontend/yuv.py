@@ -15,7 +15,7 @@ from onnx import TensorProto
 from ...errors import ShapeError
 from ..images import Image
 from .emitter import FLOAT, Emitter
-from .open_frames import Lengths, even, half, with_colour
+from .open_frames import RunTimeLengths, even, half, with_colour
 from .resizing import Dim
 
 Index = np.ndarray | int | str  # numbers, or the tensor that has them at run time
@@ -63,9 +63,9 @@ def open_pixels(emit: Emitter, image: Image, planes: Mapping[str, list[Dim]]) ->
     else:
         bright, colours = first, more[0] if more else ""
         if not more:
-            rows = Lengths(emit).number(1)
+            rows = RunTimeLengths(emit).number(1)
             rows = emit.do("Gather", emit.do("Shape", first), rows, axis=0)
-            height = Lengths(emit).do("Div", Lengths(emit).do("Mul", rows, 2), 3)
+            height = RunTimeLengths(emit).do("Div", RunTimeLengths(emit).do("Mul", rows, 2), 3)
             axis = emit.const([1], np.int64)
             bright = emit.do("Slice", first, emit.const([0], np.int64), height, axis)
             colours = emit.reshape(emit.do("Slice", first, height, rows, axis), [0, 0, -1, 2])
@@ -85,7 +85,7 @@ def _planar(emit: Emitter, x: str) -> str:
     return emit.do("Transpose", x, perm=[0, 3, 1, 2])
 
 
-class Pixels:
+class FramePixels:
     """The pixels of a frame of brightness and colour, by rows and columns: arrays, or tensors of run time, for which
     ``height`` is the frame's."""
 
@@ -145,10 +145,10 @@ class Pixels:
         return numbers + other
 
     def _times(self, index: Index, factor: int) -> Index:
-        return index * factor if not isinstance(index, str) else Lengths(self.emit).do("Mul", index, factor)
+        return index * factor if not isinstance(index, str) else RunTimeLengths(self.emit).do("Mul", index, factor)
 
     def _divided(self, index: Index, divisor: int) -> Index:
-        return index // divisor if not isinstance(index, str) else Lengths(self.emit).do("Div", index, divisor)
+        return index // divisor if not isinstance(index, str) else RunTimeLengths(self.emit).do("Div", index, divisor)
 
 
 def _converted(emit: Emitter, image: Image, y: str, u: str, v: str) -> str:

@@ -26,7 +26,7 @@ MOST = 200
 
 
 @dataclass(frozen=True)
-class Box:
+class ArenaBox:
     """A stretch of the arena and the kernels, first to last, during which it is in use."""
 
     name: str
@@ -37,7 +37,7 @@ class Box:
 
 
 @dataclass
-class Facts:
+class PageFacts:
     """``edges``: pairs of kernels, by index, of which the second reads what the first wrote. ``seconds``: of each
     kernel, empty with ``untimed`` the reason. ``agreement``: a sentence on the comparison with ONNX Runtime, and if it
     is good (None where there was none). ``arena``: offsets and sizes as formulas, of open dimensions."""
@@ -46,7 +46,7 @@ class Facts:
     options: Options
     report: Json
     manifest: Json
-    boxes: list[Box]
+    boxes: list[ArenaBox]
     edges: list[tuple[int, int]]
     arena: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Facts:
 
 def gather(
     model: ModelGiven, options: Options, here: bool, budget: float = 1.0, progress: Progress | None = None
-) -> Facts:
+) -> PageFacts:
     """Builds ``model`` and, ``here``, runs it for about ``budget`` seconds and compares it with ONNX Runtime.
 
     Raises what a build raises.
@@ -75,9 +75,9 @@ def gather(
         made = library(model, options, plain, progress)
         from ..model import load
 
-        facts = Facts(
+        facts = PageFacts(
             plan.imported.name, options, made.report, _manifest(plain),
-            [Box(b.name, b.bytes, b.first, b.last, b.offset) for b in plan.memory.buffers], _edges(plan),
+            [ArenaBox(b.name, b.bytes, b.first, b.last, b.offset) for b in plan.memory.buffers], _edges(plan),
             _formulas(plan),
         )  # fmt: skip
         if not here:
@@ -147,7 +147,7 @@ def _feeds(model: ModelGiven, plan: Build) -> Mapping[str, np.ndarray]:
     return random_inputs(specs, load(model).model)
 
 
-def _compare(facts: Facts, loaded: Model, model: ModelGiven) -> None:
+def _compare(facts: PageFacts, loaded: Model, model: ModelGiven) -> None:
     from ..verify import available
 
     if not available():

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from . import pictures
-from .facts import Facts
+from .facts import PageFacts
 from .svg import seconds, size
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ svg text { font: 12px system-ui, sans-serif; fill: var(--ink) } svg text.dim { f
 """
 
 
-def page(facts: Facts) -> str:
+def page(facts: PageFacts) -> str:
     """The whole page as HTML."""
     sections = [
         ("Summary", _summary(facts)),
@@ -89,7 +89,7 @@ def _tensor(t: Json) -> str:
     return f"{t['name']}: {t['dtype']}[{', '.join(map(str, t['shape']))}]"
 
 
-def _summary(facts: Facts) -> str:
+def _summary(facts: PageFacts) -> str:
     report, manifest, options = facts.report, facts.manifest, facts.options
     asked = {k: v for k, v in (manifest.get("options") or {}).items() if v not in (None, False, {}, [])}
     run = seconds(facts.run_seconds) if facts.run_seconds else facts.untimed
@@ -110,12 +110,12 @@ def _summary(facts: Facts) -> str:
     return table((), rows).replace("<table>", '<table class="facts">')
 
 
-def _graph(facts: Facts) -> str:
+def _graph(facts: PageFacts) -> str:
     words = "One box a kernel: everything in it is computed in one pass. Green ones are tile groups. "
     return _line(words + "Lines at the side go to kernels that read the result later.") + pictures.graph(facts)
 
 
-def _kernels(facts: Facts) -> str:
+def _kernels(facts: PageFacts) -> str:
     kernels, times = facts.report["kernels"], facts.seconds
     total = sum(times) or 1.0
     rows: list[tuple[object, ...]] = []
@@ -132,7 +132,7 @@ def _kernels(facts: Facts) -> str:
     return table(("", "time", "share", "of limit", "nodes", "kernel", "schedule"), rows, 4)
 
 
-def _roofline(facts: Facts) -> str:
+def _roofline(facts: PageFacts) -> str:
     if not facts.seconds:
         return ""
     words = "Solid: bandwidth of the second-level cache; dashed: of memory. The slowest kernels have their names."
@@ -140,7 +140,7 @@ def _roofline(facts: Facts) -> str:
     return drawn and _line(words if facts.peak else "The machine's limits were not measured.") + drawn
 
 
-def _arena(facts: Facts) -> str:
+def _arena(facts: PageFacts) -> str:
     if not facts.boxes:
         return _line("Nothing lies in the arena between kernels.")
     per_thread = facts.report.get("workspace_bytes", 0)
@@ -152,7 +152,7 @@ def _arena(facts: Facts) -> str:
     return f"{_line(words)}{drawn}<details><summary>All {len(rows)} buffers</summary>{listed}</details>"
 
 
-def _symbols(facts: Facts) -> str:
+def _symbols(facts: PageFacts) -> str:
     symbols = facts.report.get("symbols", ())
     if not symbols:
         return ""
@@ -166,7 +166,7 @@ def _symbols(facts: Facts) -> str:
     return table(head, rows) + (f"{_line(words)}<ul>{formulas}</ul>" if formulas else "")
 
 
-def _tiles(facts: Facts) -> str:
+def _tiles(facts: PageFacts) -> str:
     parts = []
     for g in facts.report.get("tile", {}).get("groups", ()):
         words = (
@@ -184,7 +184,7 @@ def _tiles(facts: Facts) -> str:
     return "".join(parts)
 
 
-def _curve(facts: Facts) -> str:
+def _curve(facts: PageFacts) -> str:
     tile = facts.report.get("tile", {})
     if not tile.get("curve") or not tile.get("untiled", {}).get("cycles"):
         return ""
@@ -192,7 +192,7 @@ def _curve(facts: Facts) -> str:
     return _line(words) + pictures.curve(tile["curve"], tile.get("chosen"), tile["untiled"])
 
 
-def _agreement(facts: Facts) -> str:
+def _agreement(facts: PageFacts) -> str:
     words, good = facts.agreement
     kind = "dim" if good is None else "good" if good else "bad"
     rows = [(f"{o['error']:.3g}", f"{o['limit']:.3g}", o["name"], "agrees" if o["ok"] else "differs")
@@ -200,7 +200,7 @@ def _agreement(facts: Facts) -> str:
     return _line(words, kind) + (table(("largest error", "allowed", "output", "answer"), rows, 2) if rows else "")
 
 
-def _notes(facts: Facts) -> str:
+def _notes(facts: PageFacts) -> str:
     lines = [f"<li>{escape(f'{stage}: {n}')}</li>" for stage, notes in facts.report.get("notes", {}).items()
              for n in notes]  # fmt: skip
     if not lines:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..plans import undominated
-from .facts import Box, Facts
+from .facts import ArenaBox, PageFacts
 from .svg import GLYPH, WIDTH, box, dot, fitting, line, picture, rate, size, spread, text
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def label(kernel: JsonView) -> str:
     return f"{nodes[0]}{more}" if nodes and nodes[0] else str(kernel["name"])
 
 
-def graph(facts: Facts) -> str:
+def graph(facts: PageFacts) -> str:
     """Kernels in the order they run, one box each; what is read later than by the next one goes along the side."""
     kernels = facts.report["kernels"]
     tiled = {g["name"] for g in facts.report.get("tile", {}).get("groups", ())}
@@ -52,7 +52,7 @@ def graph(facts: Facts) -> str:
     return picture(len(kernels) * _ROW + 12, parts, "Kernels in their order, and which read what others wrote")
 
 
-def arena(boxes: Sequence[Box], steps: int, planned: int) -> str:
+def arena(boxes: Sequence[ArenaBox], steps: int, planned: int) -> str:
     """Buffers as boxes: the kernels during which they live from left to right, their bytes in the arena upwards."""
     left, right, top, high = 90.0, 20.0, 12.0, 360.0
     total = max(planned, max((b.offset + b.bytes for b in boxes), default=0), 1)

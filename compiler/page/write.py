@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...errors import ToolchainError
 from ..destinations import write_whole
 from ..state import Options, Progress
-from .facts import Facts, gather
+from .facts import PageFacts, gather
 from .page import page
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def write_page(
     model: ModelGiven, options: Options, here: bool, output: Path, seconds: float, progress: Progress | None
-) -> Facts:
+) -> PageFacts:
     """What stands on the page that is written to ``output``: ``model`` compiled, and measured for about ``seconds``
     where this machine can run it (``here``). Raises what a build raises."""
     facts = gather(model, options, here, seconds, progress)
@@ -29,7 +29,7 @@ def write_page(
     return facts
 
 
-def summary(facts: Facts, output: Path) -> Json:
+def summary(facts: PageFacts, output: Path) -> Json:
     """The outcome as plain data."""
     return {"output": str(output), "kernels": len(facts.report["kernels"]), "timed": bool(facts.seconds)}
 

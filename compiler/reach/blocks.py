@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import RunError, ShapeError
 from ..runtime.readings import given_text, sizes_of
-from .grid import Grid, Line, Tile, lines_of
+from .grid import CutLine, Grid, ImageTile, lines_of
 
 if TYPE_CHECKING:
     from ..given import ArraysGiven
@@ -61,7 +61,9 @@ class Blocks:
         grid = Grid(lines, given, made, (1,) * len(lines), most, not model.symbols)
         self.grid = grid.with_steps(self._steps(grid, tile))
 
-    def run(self, tile: Tile, arrays: Mapping[str, ArraysGiven], threads: int | None = None) -> dict[str, np.ndarray]:
+    def run(
+        self, tile: ImageTile, arrays: Mapping[str, ArraysGiven], threads: int | None = None
+    ) -> dict[str, np.ndarray]:
         """The results of a tile, from the crops of its inputs."""
         results = self.model(dict(arrays), threads)
         return {name: results[name][tile.taken[name]] for name in self.names}
@@ -80,7 +82,7 @@ class Blocks:
             given[spec.name] = shape
         return given
 
-    def _allowed(self, line: Line) -> Line:
+    def _allowed(self, line: CutLine) -> CutLine:
         """The same line in steps that leave a size a multiple of what the model takes."""
         factor = 1
         for (name, axis), rows in line.inputs.items():
@@ -90,7 +92,7 @@ class Blocks:
         return line.times(factor)
 
     def _made(
-        self, lines: Sequence[Line], given: Mapping[str, tuple[int, ...]]
+        self, lines: Sequence[CutLine], given: Mapping[str, tuple[int, ...]]
     ) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
         """How many steps of each line an image has more than one that the model takes at once, and the shapes of the
         outputs: those of the smaller one, and rows for these steps."""
@@ -114,7 +116,7 @@ class Blocks:
                 made[name][axis] += left * rows
         return steps, {name: tuple(shape) for name, shape in made.items()}
 
-    def _fixed_text(self, lines: Sequence[Line], name: str, axis: int, dim: int) -> str:
+    def _fixed_text(self, lines: Sequence[CutLine], name: str, axis: int, dim: int) -> str:
         """What else an axis of a fixed size may be."""
         line = next((line for line in lines if (name, axis) in line.inputs), None)
         if line is None:
@@ -122,7 +124,7 @@ class Blocks:
         rows = line.inputs[name, axis]
         return f", or along axis {axis} {dim} and a multiple of {rows} more; build with open sizes for others"
 
-    def _surplus(self, line: Line, given: Mapping[str, tuple[int, ...]]) -> int:
+    def _surplus(self, line: CutLine, given: Mapping[str, tuple[int, ...]]) -> int:
         """Steps of a line that an image has more than the model's typical size, or than its only one."""
         (name, axis), rows = next(iter(line.inputs.items()))
         spec = next(s for s in self.model.inputs if s.name == name)
@@ -139,12 +141,12 @@ class Blocks:
             wanted = min(wanted, symbol.most)
         return max(0, -(-(size - wanted) // rows) if size > symbol.most else (size - wanted) // rows)
 
-    def _cuts(self, line: Line, given: Mapping[str, tuple[int, ...]]) -> bool:
+    def _cuts(self, line: CutLine, given: Mapping[str, tuple[int, ...]]) -> bool:
         """Whether a line is worth a cut: axes that have the model's own fixed length are computed whole."""
         shapes = {spec.name: spec.shape for spec in self.model.inputs}
         return any(shapes[name][axis] != given[name][axis] for name, axis in line.inputs)
 
-    def _spare(self, line: Line, given: Mapping[str, tuple[int, ...]]) -> int:
+    def _spare(self, line: CutLine, given: Mapping[str, tuple[int, ...]]) -> int:
         """Steps that a crop may leave out, so that it is no smaller than the model takes."""
         found = []
         for (name, axis), rows in line.inputs.items():
@@ -181,7 +183,7 @@ class Blocks:
             wanted = self._modest(grid) if tile is None else self._wanted(grid, tile)
         return [min(m, w) for m, w in zip(most, wanted)]
 
-    def _largest(self, line: Line) -> int:
+    def _largest(self, line: CutLine) -> int:
         """The most steps of a tile whose crop is no larger than the model takes."""
         found = [_MANY]
         for (name, axis), rows in line.inputs.items():
@@ -254,7 +256,7 @@ class Blocks:
             return math.inf
 
 
-def _is_batch(line: Line) -> bool:
+def _is_batch(line: CutLine) -> bool:
     """Whether a line is of independent images, which tiles take one by one."""
     first = all(axis == 0 for _, axis in line.outputs)
     return first and line.front == line.back == 0 and set(line.outputs.values()) == {1}

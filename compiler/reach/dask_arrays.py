@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import HalotileError
-from .grid import Grid, Line, Slices, Tile
+from .grid import CutLine, Grid, ImageTile, Slices
 
 if TYPE_CHECKING:
     from ...targets.plain import Json, JsonView
@@ -75,7 +75,8 @@ def lazily(blocks: Any, arrays: JsonView, threads: int | None) -> Json:
 
 
 def _block(
-    shipped: Shipped, crops: Mapping[str, ArraysGiven], tiles: Sequence[Tile], shapes: Mapping[str, tuple[int, ...]],
+    shipped: Shipped, crops: Mapping[str, ArraysGiven], tiles: Sequence[ImageTile],
+    shapes: Mapping[str, tuple[int, ...]],
     dtypes: Mapping[str, np.dtype], threads: int | None,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """The results of one block: its tiles, one after the other."""
@@ -103,7 +104,7 @@ def _ranges(grid: Grid, number: int, arrays: JsonView) -> list[tuple[int, int]]:
     return list(itertools.pairwise(bounds))
 
 
-def _first_in_chunks(line: Line, arrays: JsonView) -> tuple[tuple[str, int], int]:
+def _first_in_chunks(line: CutLine, arrays: JsonView) -> tuple[tuple[str, int], int]:
     """The input whose blocks decide: the first one that has any."""
     for place, rows in line.inputs.items():
         if hasattr(arrays[place[0]], "chunks"):
@@ -115,9 +116,9 @@ def _hull(parts: Sequence[Slices]) -> Slices:
     return tuple(slice(min(s.start for s in axis), max(s.stop for s in axis)) for axis in zip(*parts))
 
 
-def _moved(tile: Tile, region: Mapping[str, Slices], placed: Mapping[str, Slices]) -> Tile:
+def _moved(tile: ImageTile, region: Mapping[str, Slices], placed: Mapping[str, Slices]) -> ImageTile:
     """A tile seen from the region of inputs, and the part of outputs, that its block has."""
-    return Tile(_seen(tile.crops, region), tile.taken, _seen(tile.placed, placed))
+    return ImageTile(_seen(tile.crops, region), tile.taken, _seen(tile.placed, placed))
 
 
 def _seen(parts: Mapping[str, Slices], origin: Mapping[str, Slices]) -> dict[str, Slices]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ...passes.fuse.graph import Graph
+from ...passes.fuse.graph import ProgramGraph
 from ...schedules.operators.regions.box import Box, Span, whole
 from ...schedules.operators.regions.elementwise import is_elementwise
 from ...schedules.operators.regions.shapes import RULES as VIEWS
@@ -24,7 +24,7 @@ from ...schedules.words.group import Node, Value
 from ..frontend.together import holds
 from ..spec import Condition, Symbol
 from .places import placed
-from .sample import Demanded, Sample
+from .sample import Demanded, SampledGraph
 from .words import POINTWISE, ROWS, WHOLE, AxisReach, Cut, Reach
 
 _LARGE, _STEP = 1 << 18, 5040  # rows of an image, and what they are multiples of
@@ -38,7 +38,7 @@ _CARRYING = {*VIEWS, "relax.concat", "relax.split"}
 _RESIDUES = 8  # remainders of sizes that are tried
 
 
-class Irregular(Exception):
+class IrregularRows(Exception):
     """What rows need does not repeat, or is everything; the text says why."""
 
 
@@ -51,7 +51,7 @@ class Moving:
 
 
 def find_reach(
-    graph: Graph, names: Sequence[Sequence[str]], symbols: Sequence[Symbol], conditions: Sequence[Condition]
+    graph: ProgramGraph, names: Sequence[Sequence[str]], symbols: Sequence[Symbol], conditions: Sequence[Condition]
 ) -> tuple[Reach, ...]:
     """The reach of every output. ``names`` are those of the inputs and of the outputs."""
     try:  # regions are arithmetic, which holds beyond the sizes that a build takes
@@ -61,26 +61,26 @@ def find_reach(
 
 
 def _found(
-    graph: Graph, names: Sequence[Sequence[str]], symbols: Sequence[Symbol], conditions: Sequence[Condition]
+    graph: ProgramGraph, names: Sequence[Sequence[str]], symbols: Sequence[Symbol], conditions: Sequence[Condition]
 ) -> tuple[Reach, ...]:
-    images = Images(graph, symbols, conditions)
+    images = SizedGraphs(graph, symbols, conditions)
     if images.first is None:
         return ()
     named = dict(zip(graph.inputs, names[0]))
     return tuple(_Output(graph, value, name, named, images).reach() for value, name in zip(graph.outputs, names[1]))
 
 
-class Images:
+class SizedGraphs:
     """The graph at its own sizes, or where they are open, at large ones: two to measure at, and others that leave other
     remainders. Sizes that may not go together are left out."""
 
-    def __init__(self, graph: Graph, symbols: Sequence[Symbol], conditions: Sequence[Condition]) -> None:
+    def __init__(self, graph: ProgramGraph, symbols: Sequence[Symbol], conditions: Sequence[Condition]) -> None:
         self._graph, self._symbols, self._conditions = graph, symbols, conditions
-        self._known: dict[tuple[int, int], Sample | None] = {}
+        self._known: dict[tuple[int, int], SampledGraph | None] = {}
         self.open = bool(symbols)
         self.first, self.second = self._image(2, 0), self._image(3, 0) if symbols else None
 
-    def others(self, multiple: int) -> Iterator[Sample]:
+    def others(self, multiple: int) -> Iterator[SampledGraph]:
         """Images whose sizes have other remainders of ``multiple``."""
         for extra in range(1, min(multiple, _RESIDUES)) if self.open else ():
             if any(extra * s.multiple % multiple for s in self._symbols):
@@ -88,11 +88,11 @@ class Images:
                 if image is not None:
                     yield image
 
-    def _image(self, factor: int, extra: int) -> Sample | None:
+    def _image(self, factor: int, extra: int) -> SampledGraph | None:
         if (factor, extra) not in self._known:
             sizes = {s.name: _size(s, factor * _LARGE // 2, extra) for s in self._symbols}
             fits = all(holds(c, sizes) for c in self._conditions)
-            self._known[factor, extra] = Sample(self._graph, sizes) if fits else None
+            self._known[factor, extra] = SampledGraph(self._graph, sizes) if fits else None
         return self._known[factor, extra]
 
 
@@ -108,7 +108,7 @@ class _Output:
     """What one output reaches."""
 
     def __init__(
-        self, graph: Graph, value: Value, name: str, inputs: Mapping[Value, str], images: Images
+        self, graph: ProgramGraph, value: Value, name: str, inputs: Mapping[Value, str], images: SizedGraphs
     ) -> None:
         assert images.first is not None
         self.graph, self.value, self.name, self.inputs = graph, value, name, inputs
@@ -130,11 +130,11 @@ class _Output:
             reaches = self._measured(self.image, axis, moving, read)
             if isinstance(self.value.shape[axis], Dim) and self.images.second is not None:
                 self._same_everywhere(self.images.second, axis, moving, reaches, read)
-        except Irregular as reason:
+        except IrregularRows as reason:
             return {name: AxisReach(name, WHOLE, why=str(reason)) for name in read.values()}, Cut(problem=str(reason))
         try:
             return reaches, self._cut(axis, moving, reaches)
-        except Irregular as reason:
+        except IrregularRows as reason:
             return reaches, Cut(problem=str(reason))
 
     def _single(self, axis: int, read: Mapping[Value, str]) -> tuple[dict[str, AxisReach], Cut]:
@@ -159,12 +159,12 @@ class _Output:
 
     # ------------------------------------------------------------------ how tensors move
 
-    def _demand(self, image: Sample, axis: int, span: Span, matters: bool = False) -> Demanded:
+    def _demand(self, image: SampledGraph, axis: int, span: Span, matters: bool = False) -> Demanded:
         box = list(whole(image.at(self.value)))
         box[axis] = span
         return image.demand({self.value: tuple(box)}, matters)
 
-    def _moving(self, image: Sample, axis: int) -> Moving:
+    def _moving(self, image: SampledGraph, axis: int) -> Moving:
         length, reason = image.shape(self.value)[axis], ""
         for step in _STEPS:
             if 2 * step > length and step > 1:
@@ -174,7 +174,7 @@ class _Output:
             rows = [self._demand(image, axis, (o, o + window)) for o in (at, at + step)]
             try:
                 shifts = self._shifts(*rows)
-            except Irregular as found:
+            except IrregularRows as found:
                 if self.images.open or not (rows[0].near or rows[1].near):
                     raise
                 reason = reason or str(found)  # which the border of a small image may be
@@ -187,7 +187,7 @@ class _Output:
             moving = Moving(period, {at: shift * period // step for at, shift in shifts.items()})
             if self._repeats(image, axis, moving):
                 return moving
-        raise Irregular(reason or f"windows of all {length} rows meet the border, or what rows need never repeats")
+        raise IrregularRows(reason or f"windows of all {length} rows meet the border, or what rows need never repeats")
 
     def _shifts(self, low: Demanded, high: Demanded) -> dict[tuple[Value, int], int]:
         """By how much the boxes of tensors that depend on an input have moved; Irregular where one has not."""
@@ -198,10 +198,10 @@ class _Output:
         for value in self.depends & moves.keys():
             moved = moves[value]
             if moved is None or not any(moved):
-                raise Irregular(self._culprit(low, high))
+                raise IrregularRows(self._culprit(low, high))
             shifts |= {(value, a): shift for a, shift in enumerate(moved) if shift}
         if not shifts:
-            raise Irregular(self._culprit(low, high))
+            raise IrregularRows(self._culprit(low, high))
         return shifts
 
     def _culprit(self, low: Demanded, high: Demanded) -> str:
@@ -245,7 +245,7 @@ class _Output:
                     best, most = node, gathered
         return best
 
-    def _repeats(self, image: Sample, axis: int, moving: Moving) -> bool:
+    def _repeats(self, image: SampledGraph, axis: int, moving: Moving) -> bool:
         """Whether the boxes of one period, and of the next, have moved as it says."""
         q, length = moving.period, image.shape(self.value)[axis]
         k = max(0, length // 2 // q - 1)
@@ -262,7 +262,7 @@ class _Output:
     # ------------------------------------------------------------------ numbers
 
     def _measured(
-        self, image: Sample, axis: int, moving: Moving, read: Mapping[Value, str]
+        self, image: SampledGraph, axis: int, moving: Moving, read: Mapping[Value, str]
     ) -> dict[str, AxisReach]:
         """The numbers for every input."""
         q = moving.period
@@ -291,7 +291,7 @@ class _Output:
         """How crops compute this axis; Irregular where they can't."""
         for value, name in self.inputs.items():
             if name in reaches and reaches[name].kind == WHOLE and any(v is value for v, _ in moving.moves):
-                raise Irregular(reaches[name].why)
+                raise IrregularRows(reaches[name].why)
         images = [self.image]
         if isinstance(self.value.shape[axis], Dim):
             images += self.images.others(max(moving.period, *moving.moves.values()))
@@ -299,17 +299,17 @@ class _Output:
         second = self.images.second
         if second is not None and isinstance(self.value.shape[axis], Dim):
             if self._ends(second, axis, moving) != ends[0]:
-                raise Irregular("rows at one end of the image need rows at the other")
+                raise IrregularRows("rows at one end of the image need rows at the other")
             images.append(second)
         q = moving.period
         k = max(0, self.image.shape(self.value)[axis] // 2 // q - 1)
         low, high = (self._demand(self.image, axis, (i * q, (i + 1) * q)) for i in (k, k + 1))
         found = placed(images, low, high, moving.moves, self.depends)
         if found is not None:
-            raise Irregular(f"{_place(found[0])} {found[1]}")
+            raise IrregularRows(f"{_place(found[0])} {found[1]}")
         return Cut(max(e[0] for e in ends), max(e[1] for e in ends), q)
 
-    def _ends(self, image: Sample, axis: int, moving: Moving) -> tuple[int, int]:
+    def _ends(self, image: SampledGraph, axis: int, moving: Moving) -> tuple[int, int]:
         """``front`` and ``back`` of a cut, at one size."""
         q, length = moving.period, image.shape(self.value)[axis]
         blocks = -(-length // q)
@@ -321,7 +321,7 @@ class _Output:
             back = max(back, self._room(image, axis, moving, k)[1])
         return front, back
 
-    def _room(self, image: Sample, axis: int, moving: Moving, k: int) -> tuple[int, int]:
+    def _room(self, image: SampledGraph, axis: int, moving: Moving, k: int) -> tuple[int, int]:
         """Periods that a crop needs before and after block ``k``, so that every tensor has the rows that are read."""
         q, length = moving.period, image.shape(self.value)[axis]
         end = min(length, (k + 1) * q)
@@ -338,25 +338,30 @@ class _Output:
         return front, back
 
     def _same_everywhere(
-        self, second: Sample, axis: int, moving: Moving, reaches: Mapping[str, AxisReach], read: Mapping[Value, str]
+        self,
+        second: SampledGraph,
+        axis: int,
+        moving: Moving,
+        reaches: Mapping[str, AxisReach],
+        read: Mapping[Value, str],
     ) -> None:
         """Raises Irregular where steps, or rows beside, depend on the size."""
         other = self._moving(second, axis)
         if (other.period, other.moves) != (moving.period, moving.moves):
-            raise Irregular("how rows of the output follow those of the input depends on the size")
+            raise IrregularRows("how rows of the output follow those of the input depends on the size")
         periods = Fraction(second.shape(self.value)[axis] - self.image.shape(self.value)[axis], moving.period)
         for (value, a), rows in moving.moves.items():
             if second.shape(value)[a] - self.image.shape(value)[a] != periods * rows:
-                raise Irregular(f"the rows of {self._maker(value)} do not grow with those of the output")
+                raise IrregularRows(f"the rows of {self._maker(value)} do not grow with those of the output")
         if self._measured(second, axis, moving, read) != reaches:
-            raise Irregular("how many rows of the input are needed depends on the size")
+            raise IrregularRows("how many rows of the input are needed depends on the size")
 
     def _maker(self, value: Value) -> str:
         """What makes a value, in words."""
         return next((_place(node) for node in self.graph.nodes if value in node.results), f"input {value.name!r}")
 
 
-def _dependent(graph: Graph, inputs: Iterable[Value]) -> frozenset[Value]:
+def _dependent(graph: ProgramGraph, inputs: Iterable[Value]) -> frozenset[Value]:
     """The values that follow from ``inputs``."""
     found = set(inputs)
     for node in graph.nodes:

@@ -24,7 +24,7 @@ Place = tuple[str, int]  # a tensor's name, and one of its axes
 
 
 @dataclass(frozen=True)
-class Line:
+class CutLine:
     """An axis that is cut, of all the tensors that have it: rows of each in one step, and steps to keep from a cut."""
 
     inputs: Mapping[Place, int]
@@ -32,9 +32,9 @@ class Line:
     front: int
     back: int
 
-    def times(self, factor: int) -> Line:
+    def times(self, factor: int) -> CutLine:
         """This line in steps of ``factor`` of its own."""
-        return Line(
+        return CutLine(
             {place: rows * factor for place, rows in self.inputs.items()},
             {place: rows * factor for place, rows in self.outputs.items()},
             -(-self.front // factor),
@@ -43,7 +43,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Tile:
+class ImageTile:
     """What computes a part of the outputs: slices of the inputs, what to take of the results, and where it belongs."""
 
     crops: Mapping[str, Slices]
@@ -51,9 +51,9 @@ class Tile:
     placed: Mapping[str, Slices]
 
 
-def lines_of(reaches: Sequence[Reach]) -> tuple[Line, ...]:
+def lines_of(reaches: Sequence[Reach]) -> tuple[CutLine, ...]:
     """The axes that can be cut for all of these outputs together."""
-    found: list[Line] = []
+    found: list[CutLine] = []
     barred: set[Place] = set()
     for reach in reaches:
         for axis in range(len(reach.cuts)):
@@ -66,7 +66,7 @@ def lines_of(reaches: Sequence[Reach]) -> tuple[Line, ...]:
             if cut.problem or not inputs:
                 barred |= inputs.keys()
                 continue
-            line = Line(inputs, {(reach.output, axis): cut.period}, cut.front, cut.back)
+            line = CutLine(inputs, {(reach.output, axis): cut.period}, cut.front, cut.back)
             known = next((k for k in found if k.inputs.keys() & inputs.keys()), None)
             if known is None:
                 found.append(line)
@@ -82,7 +82,7 @@ def lines_of(reaches: Sequence[Reach]) -> tuple[Line, ...]:
     return tuple(line for line in kept if {name for name, _ in line.outputs} == names)
 
 
-def _joined(a: Line, b: Line) -> Line | None:
+def _joined(a: CutLine, b: CutLine) -> CutLine | None:
     """One line of two that share an input's axis; None where their steps do not go together."""
     if {name for name, _ in a.outputs} & {name for name, _ in b.outputs}:
         return None  # two axes of one output that follow one axis of an input
@@ -91,7 +91,7 @@ def _joined(a: Line, b: Line) -> Line | None:
     a, b = a.times(rows // a.inputs[place]), b.times(rows // b.inputs[place])
     if any(a.inputs[p] != b.inputs[p] for p in a.inputs.keys() & b.inputs.keys()):
         return None
-    return Line({**a.inputs, **b.inputs}, {**a.outputs, **b.outputs}, max(a.front, b.front), max(a.back, b.back))
+    return CutLine({**a.inputs, **b.inputs}, {**a.outputs, **b.outputs}, max(a.front, b.front), max(a.back, b.back))
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Grid:
     line a tile has; ``most`` how many may be left out of a line, so that what is left is no smaller than the model
     takes; ``fixed``: as many are left out always, for a model of one size."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[CutLine, ...]
     given: Mapping[str, tuple[int, ...]]
     made: Mapping[str, tuple[int, ...]]
     steps: tuple[int, ...]
@@ -115,7 +115,7 @@ class Grid:
     def __len__(self) -> int:
         return math.prod(self.counts)
 
-    def __iter__(self) -> Iterator[Tile]:
+    def __iter__(self) -> Iterator[ImageTile]:
         return (self.tile(at) for at in _places(self.counts))
 
     def _whole_steps(self, number: int) -> int:
@@ -132,7 +132,7 @@ class Grid:
             found[name, axis] = begin, length if last else end
         return found
 
-    def tile(self, at: Sequence[int]) -> Tile:
+    def tile(self, at: Sequence[int]) -> ImageTile:
         """The tile at a place of the grid."""
         crops = {name: [slice(0, n) for n in shape] for name, shape in self.given.items()}
         taken = {name: [slice(0, n) for n in shape] for name, shape in self.made.items()}
@@ -147,7 +147,7 @@ class Grid:
                 first, end = rows[name, axis]
                 placed[name][axis] = slice(first, end)
                 taken[name][axis] = slice(first - front * step, end - front * step)
-        return Tile(*({name: tuple(s) for name, s in part.items()} for part in (crops, taken, placed)))
+        return ImageTile(*({name: tuple(s) for name, s in part.items()} for part in (crops, taken, placed)))
 
     def _left_out(self, number: int, rows: Mapping[Place, tuple[int, int]]) -> tuple[int, int]:
         """How many steps of a line a tile's crop leaves out in front and at the back."""

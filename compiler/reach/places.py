@@ -15,7 +15,7 @@ import numpy as np
 from ...schedules.operators.regions.node import RULES
 from ...schedules.words.group import Node, Value
 from .flows import flows
-from .sample import Demanded, Sample
+from .sample import Demanded, SampledGraph
 
 Moves = Mapping[tuple[Value, int], int]
 TABLES = ("halotile.resample", "relax.take", "halotile.gather")
@@ -23,7 +23,7 @@ _ALIGNED = "align_corners"
 
 
 def placed(
-    samples: Sequence[Sample], low: Demanded, high: Demanded, moves: Moves, depends: Collection[Value]
+    samples: Sequence[SampledGraph], low: Demanded, high: Demanded, moves: Moves, depends: Collection[Value]
 ) -> tuple[Node, str] | None:
     """The node whose values depend on their place, and how; None where none does. ``low`` and ``high`` are what two
     periods need."""
@@ -38,7 +38,7 @@ def placed(
     return None
 
 
-def _reason(samples: Sequence[Sample], node: Node, output: Value, axes: set[int], moves: Moves) -> str:
+def _reason(samples: Sequence[SampledGraph], node: Node, output: Value, axes: set[int], moves: Moves) -> str:
     if node.operator in TABLES:
         if any(_uneven(samples[0], node, output, axis, moves) for axis in axes):
             return "reads at positions, or with weights, that do not repeat"
@@ -49,7 +49,7 @@ def _reason(samples: Sequence[Sample], node: Node, output: Value, axes: set[int]
     return ""
 
 
-def _moves(sample: Sample, value: Value, low: Demanded, high: Demanded) -> bool:
+def _moves(sample: SampledGraph, value: Value, low: Demanded, high: Demanded) -> bool:
     """Whether other elements of a value that no input makes are read at another place, and they may differ."""
     if value not in low.boxes or value not in high.boxes:
         return value in low.boxes
@@ -65,7 +65,7 @@ def _varies(constant: np.ndarray, axis: int) -> bool:
     return not np.array_equal(np.broadcast_to(first, constant.shape), constant)
 
 
-def _uneven(sample: Sample, node: Node, output: Value, axis: int, moves: Moves) -> bool:
+def _uneven(sample: SampledGraph, node: Node, output: Value, axis: int, moves: Moves) -> bool:
     """Whether a table along ``axis`` does not repeat with the period in the middle half of the image."""
     length = sample.shape(output)[axis]
     constants = [c for v in node.inputs[1:] if (c := sample.at(v).constant) is not None]
@@ -82,7 +82,7 @@ def _uneven(sample: Sample, node: Node, output: Value, axis: int, moves: Moves) 
     return not steady or any(not np.array_equal(w[own:], w[:-own]) for w in weights)
 
 
-def _resized(samples: Sequence[Sample], node: Node, axis: int, moves: Moves) -> str:
+def _resized(samples: Sequence[SampledGraph], node: Node, axis: int, moves: Moves) -> str:
     """What is wrong with resizing along an axis: a ratio that follows from the size, or one that floats round, so that
     weights differ in their last digits from place to place."""
     data, result = node.inputs[0], node.results[0]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import relax
 
-from ...passes.fuse.graph import Graph
+from ...passes.fuse.graph import ProgramGraph
 from ...schedules.operators.regions.attributes import integer
-from ...schedules.operators.regions.box import Box, Need, Needs, Refusal, hull, merge, need
+from ...schedules.operators.regions.box import Box, BoxRefusal, Need, Needs, hull, merge, need
 from ...schedules.operators.regions.elementwise import is_elementwise, values_read
 from ...schedules.operators.regions.node import RULES, Rule
 from ...schedules.operators.regions.transposed import conv_transpose, taps_that_count
@@ -47,10 +47,10 @@ class Demanded:
     near: bool = False  # whether somewhere that is on one side alone
 
 
-class Sample:
+class SampledGraph:
     """``graph`` where its symbols have ``sizes``. Values and nodes are named by those of the graph itself."""
 
-    def __init__(self, graph: Graph, sizes: Mapping[str, int]) -> None:
+    def __init__(self, graph: ProgramGraph, sizes: Mapping[str, int]) -> None:
         self.graph, self.sizes = graph, dict(sizes)
         self._values: dict[Value, Value] = {}
         self._compute_positions()
@@ -79,8 +79,8 @@ class Sample:
             try:
                 found = (rule or RULES[node.operator])(at, index, box)
             except (Open, TypeError):  # an attribute that is open
-                found = Refusal("an attribute is open")
-            if not isinstance(found, Refusal):
+                found = BoxRefusal("an attribute is open")
+            if not isinstance(found, BoxRefusal):
                 return merge(found)
         elif is_elementwise(node):
             return merge(self._aligned(node, box))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...errors import RemoteError
-from ..runtime.recorded import Machine, Recorded
+from ..runtime.recorded import Recorded, RecordedMachine
 from .done import Done, Place
 
 _KILLED, _ILLEGAL, _CRASHED = 128 + 9, 128 + 4, 128 + 11
@@ -18,7 +18,7 @@ def explain(done: Done, place: Place, recorded: Recorded) -> RemoteError:
 
 
 def _reason(done: Done, place: Place, recorded: Recorded) -> str:
-    target = recorded.target or Machine()
+    target = recorded.target or RecordedMachine()
     error = done.err.lower()
     own = re.search(r"^model_run: (.*)$", done.err, re.M)
     if own:

@@ -13,7 +13,7 @@ ABI = 2  # of the description
 _size, _text, _int, _pointer, _long = ctypes.c_size_t, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64
 
 
-class _Tensor(ctypes.Structure):
+class _OpenTensor(ctypes.Structure):
     _fields_ = [
         ("name", _text),
         ("dtype", _text),
@@ -45,9 +45,9 @@ class Description(ctypes.Structure):
         ("target", _text),
         ("fingerprint", _text),
         ("input_count", _size),
-        ("inputs", ctypes.POINTER(_Tensor)),
+        ("inputs", ctypes.POINTER(_OpenTensor)),
         ("output_count", _size),
-        ("outputs", ctypes.POINTER(_Tensor)),
+        ("outputs", ctypes.POINTER(_OpenTensor)),
         ("weight_bytes", _size),
         ("max_threads", _int),
         ("default_threads", _int),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from ...errors import OutputError
-from ...targets.convert import Limits
+from ...targets.convert import FactLimits
 from ...targets.plain import Json, JsonView
 from ...targets.target import Target
 from ...targets.typed import LARGEST, typed, typed_target
@@ -21,17 +21,17 @@ from .digest import digest
 
 LARGEST_FILE = 64 << 20  # bytes; the largest models' have a few million
 
-Size = Annotated[int, Limits(low=0, high=LARGEST)]
-Sha256 = Annotated[str, Limits(form=r"\A[0-9a-f]{64}\Z")]
-FileName = Annotated[str, Limits(form=r"\A(?!\.\.?\Z)[^/\0]+\Z")]  # in the folder itself
+Size = Annotated[int, FactLimits(low=0, high=LARGEST)]
+Sha256 = Annotated[str, FactLimits(form=r"\A[0-9a-f]{64}\Z")]
+FileName = Annotated[str, FactLimits(form=r"\A(?!\.\.?\Z)[^/\0]+\Z")]  # in the folder itself
 
 
 @dataclass(frozen=True)
-class Tensor:
+class RecordedTensor:
     """An input or an output."""
 
     name: str
-    dtype: Annotated[str, Limits(form=rf"\A({'|'.join(DTYPES)})\Z")]
+    dtype: Annotated[str, FactLimits(form=rf"\A({'|'.join(DTYPES)})\Z")]
     shape: tuple[Size | str, ...]  # texts are formulas of open dimensions
 
     def spec(self) -> TensorSpec:
@@ -45,7 +45,7 @@ class OpenDimension:
     name: str
     low: Size = 0
     high: Size | None = None
-    multiple: Annotated[int, Limits(low=1, high=LARGEST)] = 1
+    multiple: Annotated[int, FactLimits(low=1, high=LARGEST)] = 1
     typical: Size = 1
     why: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class ModelFile:
+class RecordedModelFile:
     """The ONNX file that the library was built from, and the files beside it that hold its tensors."""
 
     file: FileName | None = None
@@ -85,11 +85,11 @@ class ReachOfAxis:
     input: str
     kind: Literal["pointwise", "rows", "whole"]
     input_axis: Size | None = None
-    stride: tuple[Size, Annotated[int, Limits(low=1, high=LARGEST)]] = (1, 1)
+    stride: tuple[Size, Annotated[int, FactLimits(low=1, high=LARGEST)]] = (1, 1)
     before: int = 0
     after: int = 0
-    multiple: Annotated[int, Limits(low=1, high=LARGEST)] = 1
-    period: Annotated[int, Limits(low=1, high=LARGEST)] = 1
+    multiple: Annotated[int, FactLimits(low=1, high=LARGEST)] = 1
+    period: Annotated[int, FactLimits(low=1, high=LARGEST)] = 1
     lows: tuple[int, ...] = ()
     highs: tuple[int, ...] = ()
     why: str = ""
@@ -101,7 +101,7 @@ class CutOfAxis:
 
     front: Size = 0
     back: Size = 0
-    period: Annotated[int, Limits(low=1, high=LARGEST)] = 1
+    period: Annotated[int, FactLimits(low=1, high=LARGEST)] = 1
     problem: str = ""
 
 
@@ -115,7 +115,7 @@ class ReachOfOutput:
 
 
 @dataclass(frozen=True)
-class Machine:
+class RecordedMachine:
     """The facts of the target that messages name; the whole of it is for codegen/manifest.py."""
 
     id: str = "another target"
@@ -140,25 +140,25 @@ class Recorded:
     format: Literal["halotile"] = "halotile"
     version: str = ""
     name: str = "model"
-    library: Annotated[str, Limits(form=r"\A(lib\w+\.(so|dylib)|\w+\.(wasm|dll))\Z")] | None = None
-    header: Annotated[str, Limits(form=r"\A\w+\.h\Z")] | None = None
-    archive: Annotated[str, Limits(form=r"\Alib\w+\.a\Z")] | None = None
+    library: Annotated[str, FactLimits(form=r"\A(lib\w+\.(so|dylib)|\w+\.(wasm|dll))\Z")] | None = None
+    header: Annotated[str, FactLimits(form=r"\A\w+\.h\Z")] | None = None
+    archive: Annotated[str, FactLimits(form=r"\Alib\w+\.a\Z")] | None = None
     executable: Literal["model_run"] | None = None
     example: Literal["main.c"] | None = None
-    cmake: Annotated[str, Limits(form=r"\A\w+\.cmake\Z")] | None = None
-    pkgconfig: Annotated[str, Limits(form=r"\A\w+\.pc\Z")] | None = None
-    loader: Annotated[str, Limits(form=r"\A\w+\.mjs\Z")] | None = None
-    import_library: Annotated[str, Limits(form=r"\A\w+\.lib\Z")] | None = None
+    cmake: Annotated[str, FactLimits(form=r"\A\w+\.cmake\Z")] | None = None
+    pkgconfig: Annotated[str, FactLimits(form=r"\A\w+\.pc\Z")] | None = None
+    loader: Annotated[str, FactLimits(form=r"\A\w+\.mjs\Z")] | None = None
+    import_library: Annotated[str, FactLimits(form=r"\A\w+\.lib\Z")] | None = None
     fingerprint: str = ""
-    inputs: tuple[Tensor, ...] = ()
-    outputs: tuple[Tensor, ...] = ()
+    inputs: tuple[RecordedTensor, ...] = ()
+    outputs: tuple[RecordedTensor, ...] = ()
     symbols: tuple[OpenDimension, ...] = ()
     reach: tuple[ReachOfOutput, ...] = ()
     weight_bytes: Size = 0
     arena_bytes: Size = 0
-    target: Machine | None = None
+    target: RecordedMachine | None = None
     metadata: dict[str, str] = field(default_factory=dict)
-    model: ModelFile = ModelFile()
+    model: RecordedModelFile = RecordedModelFile()
     options: Json | None = None
     files: dict[FileName, File] = field(default_factory=dict)
     report: Report = Report()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import ShapeError, UnsupportedError
-from ...passes.fuse.graph import Graph
+from ...passes.fuse.graph import ProgramGraph
 from ...schedules.words.dims import Dim
 from ...schedules.words.group import Node, Value, dtype_bytes
 from ...schedules.words.sizes import value_of
@@ -16,9 +16,9 @@ from ..frontend.importer import ImportedModel
 from ..positions import POSITIONS
 from ..spec import Symbol
 from . import moves, rules, windows
-from .formulas import Irregular, height_of, open_axes, unit_of
+from .formulas import IrregularHeight, height_of, open_axes, unit_of
 from .heights import Height
-from .rules import Global, Planned, Rows, Stream
+from .rules import Global, Planned, Rows, StreamRows
 from .wholes import Whole, whole_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Planning:
     values in ``filled`` hold it there already, as what they are made of does."""
 
     symbol: Symbol
-    stream: Stream
+    stream: StreamRows
     least: int
     nodes: dict[Node, Planned]
     depths: dict[tuple[Value, float | None], int]
@@ -65,10 +65,10 @@ class Planning:
 
 
 class Analysis:
-    def __init__(self, graph: Graph, symbol: Symbol, imported: ImportedModel) -> None:
+    def __init__(self, graph: ProgramGraph, symbol: Symbol, imported: ImportedModel) -> None:
         self.graph, self.symbol, self.imported = graph, symbol, imported
         self.least = max(symbol.least, symbol.multiple)
-        self.stream = Stream(symbol=symbol.name)
+        self.stream = StreamRows(symbol=symbol.name)
         self.wholes: dict[Node, Whole] = {}
 
     def planned(self, wanted: int) -> Planning:
@@ -134,7 +134,7 @@ class Analysis:
             )
         try:
             height, least = height_of(value.shape[axes[0]], self.symbol)
-        except Irregular as reason:
+        except IrregularHeight as reason:
             raise UnsupportedError(f"{place} can't be computed in a stream: {reason}") from None
         self.least = max(self.least, least)
         self.stream.heights[value] = axes[0], height

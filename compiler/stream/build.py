@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from tvm import relax
 
-from ...passes.fuse.graph import Graph, build_graph
+from ...passes.fuse.graph import ProgramGraph, build_graph
 from ...schedules.words.group import Node, Value
 from ...schedules.words.tvm_types import Expr, IRModule
 from ..frontend.importer import ImportedModel
@@ -43,7 +43,7 @@ def build_stream(imported: ImportedModel, module: IRModule, rows: int = 0) -> tu
 class _Writer:
     """Writes the function of a step."""
 
-    def __init__(self, graph: Graph, imported: ImportedModel, plan: Planning) -> None:
+    def __init__(self, graph: ProgramGraph, imported: ImportedModel, plan: Planning) -> None:
         self.graph, self.imported, self.plan, self.stream = graph, imported, plan, plan.stream
         self.builder = relax.BlockBuilder()
         self.known: dict[Value, Expr] = {}

@@ -24,7 +24,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Strip:
+class StreamStrip:
     """Columns of each tensor, from and to: ``crops`` of the inputs, ``taken`` of what the strip gives of an output, and
     where they are ``placed`` in the whole."""
 
@@ -40,7 +40,7 @@ class Columns:
 
     axes: Mapping[str, int]
     sizes: Mapping[str, int]
-    strips: tuple[Strip, ...]
+    strips: tuple[StreamStrip, ...]
     work: float
 
     def whole(self, spec: TensorSpec) -> TensorSpec:
@@ -63,7 +63,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Fit:
+class StreamFit:
     """What a build within its budget is: rows a step, the shapes of a strip, and the bytes of its arena where that has
     to be kept small; ``note`` says it in words."""
 
@@ -79,13 +79,13 @@ def columns_of(data: Mapping[str, Any] | None) -> Columns | None:
     if data is None:
         return None
     strips = tuple(
-        Strip(*({name: (a, b) for name, (a, b) in strip[part].items()} for part in ("crops", "taken", "placed")))
+        StreamStrip(*({name: (a, b) for name, (a, b) in strip[part].items()} for part in ("crops", "taken", "placed")))
         for strip in data["strips"]
     )
     return Columns(dict(data["axes"]), dict(data["sizes"]), strips, float(data["work"]))
 
 
-class Window:
+class ColumnWindow:
     """Some columns of an array, along ``axis``, as an array."""
 
     def __init__(self, array: Any, axis: int, first: int, end: int) -> None:

@@ -18,11 +18,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BudgetError, HalotileError
-from ..reach.grid import Grid, Line, lines_of
+from ..reach.grid import CutLine, Grid, lines_of
 from ..reach.words import Reach
 from ..spec import TensorSpec
 from .analysis import ROWS
-from .columns import Columns, Fit, Strip
+from .columns import Columns, StreamFit, StreamStrip
 
 if TYPE_CHECKING:
     from ..options import Shapes
@@ -39,7 +39,7 @@ Run = Callable[["Options"], "Build"]
 
 
 @dataclass(frozen=True)
-class Network:
+class StreamedNetwork:
     """The whole network: its inputs and outputs, and what these reach, as the manifest has it."""
 
     inputs: Sequence[TensorSpec]
@@ -65,20 +65,20 @@ class _Made:
         return self.states + (self.moved + self.arena) * rows / self.rows
 
 
-def fitted(options: Options, run: Run, network: Callable[[], Network]) -> Fit:
+def fitted(options: Options, run: Run, network: Callable[[], StreamedNetwork]) -> StreamFit:
     """The first candidate within ``options.memory_budget``. ``run`` builds one as far as the options say. Raises
     HalotileError where none fits."""
     return _Search(options, run, network).found()
 
 
 class _Search:
-    def __init__(self, options: Options, run: Run, network: Callable[[], Network]) -> None:
+    def __init__(self, options: Options, run: Run, network: Callable[[], StreamedNetwork]) -> None:
         assert options.memory_budget is not None
         self.options, self.run, self.network, self.budget = options, run, network, options.memory_budget
         self.least = math.inf  # bytes that would do
         self.why = ""  # columns are not cut
 
-    def found(self) -> Fit:
+    def found(self) -> StreamFit:
         asked = (self.options.stream,) if self.options.stream else ROWS
         most = [rows for rows in asked[1:] if rows >= _FEW]
         first = self._made(fit := self._wide(asked[0]))
@@ -93,24 +93,24 @@ class _Search:
         fewest = self._whole([rows for rows in asked[1:] if rows < _FEW])
         return fewest or strips or self._narrowest(last) or self._in_tiles(last)
 
-    def _wide(self, rows: int, arena: int | None = None) -> Fit:
-        return Fit(rows, self.options.shapes, arena=arena)
+    def _wide(self, rows: int, arena: int | None = None) -> StreamFit:
+        return StreamFit(rows, self.options.shapes, arena=arena)
 
-    def _whole(self, asked: Sequence[int]) -> Fit | None:
+    def _whole(self, asked: Sequence[int]) -> StreamFit | None:
         """The whole width, with the first of these rows that fits."""
         for rows in asked:
             if (made := self._made(fit := self._wide(rows))).total <= self.budget:
                 return self._told(fit, made)
         return None
 
-    def _made(self, fit: Fit) -> _Made:
+    def _made(self, fit: StreamFit) -> _Made:
         """What a candidate takes: of a library for several levels of processors, where it takes most."""
         wanted = replace(self.options, fit=fit, stop_after="plan", dump_ir=None, levels=None)
         levels = [self.options.target, *(self.options.levels or ())]
         made = [_bytes_of(self.run(replace(wanted, target=t)), len(levels) > 1) for t in levels]
         return max(made, key=lambda m: m.total)
 
-    def _told(self, fit: Fit, made: _Made) -> Fit:
+    def _told(self, fit: StreamFit, made: _Made) -> StreamFit:
         note = f"a stream takes {made.total} of the memory budget's {self.budget} bytes"
         if fit.columns is not None:
             count, times = len(fit.columns.strips), fit.columns.work
@@ -119,11 +119,11 @@ class _Search:
 
     # ------------------------------------------------------------------ strips
 
-    def _in_strips(self, asked: Sequence[int], first: _Made) -> Fit | None:
+    def _in_strips(self, asked: Sequence[int], first: _Made) -> StreamFit | None:
         if (found := self.lines) is None:
             return None
         network, line = found
-        best: Fit | None = None
+        best: StreamFit | None = None
         for rows in asked:
             fit = self._strips_of(rows, network, line, 0.97 * self.budget / first.about(rows))
             if fit is None or fit.columns is None:
@@ -134,11 +134,11 @@ class _Search:
                 break
         return best
 
-    def _narrowest(self, rows: int) -> Fit | None:
+    def _narrowest(self, rows: int) -> StreamFit | None:
         """Strips that compute twice the columns, which nothing smaller follows."""
         if (found := self.lines) is None or (cut := _strips(*found, 0, least=True)) is None:
             return None
-        fit = Fit(rows, self._narrower(*found, cut[1]), cut[0])
+        fit = StreamFit(rows, self._narrower(*found, cut[1]), cut[0])
         try:
             made = self._made(fit)
         except HalotileError as refused:
@@ -147,14 +147,14 @@ class _Search:
         self.least = min(self.least, made.total)
         return self._told(fit, made) if made.total <= self.budget else None
 
-    def _strips_of(self, rows: int, network: Network, line: Line, share: float) -> Fit | None:
+    def _strips_of(self, rows: int, network: StreamedNetwork, line: CutLine, share: float) -> StreamFit | None:
         """The widest strips that fit, from a share of the columns on."""
         for _ in range(_TRIES):
             cut = _strips(network, line, share)
             if cut is None:
                 return None
             columns, less = cut
-            fit = Fit(rows, self._narrower(network, line, less), columns)
+            fit = StreamFit(rows, self._narrower(network, line, less), columns)
             try:
                 made = self._made(fit)
             except HalotileError as refused:
@@ -166,7 +166,7 @@ class _Search:
         return None
 
     @cached_property
-    def lines(self) -> tuple[Network, Line] | None:
+    def lines(self) -> tuple[StreamedNetwork, CutLine] | None:
         """The network, and the axis behind the rows that is cut: the longest, where there are more."""
         network = self.network()
         reaches = [Reach.of(plain) for plain in network.reach]
@@ -183,7 +183,7 @@ class _Search:
             return None
         return network, max(lines, key=lambda pair: pair[0])[1]
 
-    def _narrower(self, network: Network, line: Line, less: int) -> Shapes:
+    def _narrower(self, network: StreamedNetwork, line: CutLine, less: int) -> Shapes:
         """The shapes that were asked for, with so many steps of the line left out."""
         shapes, gone = dict(self.options.shapes or {}), set()
         for spec in network.inputs:
@@ -199,7 +199,7 @@ class _Search:
 
     # ------------------------------------------------------------------ tiles
 
-    def _in_tiles(self, rows: int) -> Fit:
+    def _in_tiles(self, rows: int) -> StreamFit:
         """The whole width, in what is left for the arena."""
         made = self._made(self._wide(rows))
         self.least = min(self.least, made.total)
@@ -224,7 +224,7 @@ def _open_axis(shape: Sequence[Any]) -> int | None:
     return next((axis for axis, n in enumerate(shape) if not isinstance(n, int)), None)
 
 
-def _strips(network: Network, line: Line, share: float, least: bool = False) -> tuple[Columns, int] | None:
+def _strips(network: StreamedNetwork, line: CutLine, share: float, least: bool = False) -> tuple[Columns, int] | None:
     """Strips of about that share of the columns, all alike, and how many steps of the line each leaves out; None where
     they would compute more than twice the columns. ``least``: strips that do so."""
     given = {spec.name: spec.shape for spec in network.inputs}
@@ -244,7 +244,7 @@ def _strips(network: Network, line: Line, share: float, least: bool = False) -> 
         return None
     tiles = list(replace(grid, most=(less,)))
     axes = {n: a for n, a in (*line.inputs, *line.outputs)}
-    strips = tuple(Strip(*(_spans(part, axes) for part in (t.crops, t.taken, t.placed))) for t in tiles)
+    strips = tuple(StreamStrip(*(_spans(part, axes) for part in (t.crops, t.taken, t.placed))) for t in tiles)
     sizes = {n: (given[n] if n in given else made[n])[a] for n, a in axes.items()}
     width = whole - less * rows
     return Columns(axes, sizes, strips, len(strips) * width / whole), less

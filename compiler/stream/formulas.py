@@ -19,7 +19,7 @@ _FAR = 1 << 14  # rows of an image in whose middle no border is seen
 _APART = 97  # units between heights that are looked at far away: a rate that is nearly right goes wrong there
 
 
-class Irregular(Exception):
+class IrregularHeight(Exception):
     """A height that no formula of this kind gives; the text is the dim."""
 
 
@@ -46,7 +46,7 @@ def height_of(dim: Dim, symbol: Symbol) -> tuple[Height, int]:
         near, wide = range(base, base + 4 * period, m), range(base, 4 * far, _APART * m)
         if steps > 0 and all(at(h) == found.at(h) for heights in (near, wide) for h in heights):
             return found, _least(found, at, symbol, far)
-    raise Irregular(f"the length {dim} does not follow the height step by step")
+    raise IrregularHeight(f"the length {dim} does not follow the height step by step")
 
 
 def _periods(multiple: int) -> list[int]:

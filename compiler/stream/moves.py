@@ -13,7 +13,7 @@ from ...schedules.operators.regions.attributes import integer, ints
 from ...schedules.operators.registry import attributes, call
 from ...schedules.words.group import Node
 from ...schedules.words.tvm_types import Expr
-from .rules import Arguments, Global, Planned, Read, Rows, Rule, Stream, carried
+from .rules import Arguments, Global, Planned, Read, Rows, Rule, StreamRows, carried
 from .words import Gather
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _SMALL = 64  # images of fewer units are looked at one by one
 _FAR = 4096  # rows of an image in whose middle a table of places is looked at
 
 
-def reshape(node: Node, stream: Stream) -> Planned:
+def reshape(node: Node, stream: StreamRows) -> Planned:
     """Rows merged with what is within them, or split: (h, r) -> h r, h -> (h / r, r), row by row."""
     data, result = node.inputs[0], node.results[0]
     rows, (axis, count, height, least), before = stream.rows[data], stream.result(result), stream.shape(data)
@@ -60,13 +60,13 @@ def reshape(node: Node, stream: Stream) -> Planned:
     )  # fmt: skip
 
 
-def permute(node: Node, stream: Stream) -> Planned:
+def permute(node: Node, stream: StreamRows) -> Planned:
     """Axes in another order."""
     (data,) = stream.streaming(node)
     return carried(node, stream, lambda v: stream.rows[data].axis)
 
 
-def strided_slice(node: Node, stream: Stream) -> Planned:
+def strided_slice(node: Node, stream: StreamRows) -> Planned:
     """Every k-th row from one on; along other axes as it is."""
     data, *bounds = node.operands
     rows, (axis, count, height, least) = stream.rows[data], stream.result(node.results[0])
@@ -101,7 +101,7 @@ def _end(value: Expr) -> int:
         return 0
 
 
-def pad(node: Node, stream: Stream) -> Planned:
+def pad(node: Node, stream: StreamRows) -> Planned:
     """A number before and behind the rows."""
     (data,) = stream.streaming(node)
     rows, (axis, count, height, least) = stream.rows[data], stream.result(node.results[0])
@@ -132,7 +132,7 @@ def pad(node: Node, stream: Stream) -> Planned:
     return Planned({data: read}, [Rows(axis, count, delay, height)], emit)
 
 
-def take(node: Node, stream: Stream) -> Planned:
+def take(node: Node, stream: StreamRows) -> Planned:
     """Rows from the places of a table that follows from the height."""
     data, index = node.operands[:2]
     if integer(node.call.attrs.axis) % len(data.shape) != stream.rows[data].axis:
@@ -142,7 +142,7 @@ def take(node: Node, stream: Stream) -> Planned:
     return _taken(node, stream, stream.tables[index])
 
 
-def mirror(node: Node, stream: Stream) -> Planned:
+def mirror(node: Node, stream: StreamRows) -> Planned:
     """Rows before and behind an image that are mirrored or repeated."""
     (data,) = node.inputs
     rows, own = stream.rows[data], attributes(node.call)
@@ -167,7 +167,7 @@ def mirror(node: Node, stream: Stream) -> Planned:
     return _taken(node, stream, table, emit)
 
 
-def _taken(node: Node, stream: Stream, table: Table, emit: Callable[[Arguments], Any] | None = None) -> Planned:
+def _taken(node: Node, stream: StreamRows, table: Table, emit: Callable[[Arguments], Any] | None = None) -> Planned:
     """Rows from the places of a table that is borders and a shift between them; ``emit`` does what else is done."""
     data = node.operands[0]
     rows, (axis, count, height, least) = stream.rows[data], stream.result(node.results[0])
@@ -187,7 +187,7 @@ def _taken(node: Node, stream: Stream, table: Table, emit: Callable[[Arguments],
     return Planned({data: read}, [Rows(axis, count, delay, height)], emit or (lambda a: a[data]))
 
 
-def _border(stream: Stream, at: Table, rows: Rows, height: Height) -> Gather:
+def _border(stream: StreamRows, at: Table, rows: Rows, height: Height) -> Gather:
     """The table as a shift between two borders, found at several heights and checked on others."""
     unit = stream.unit
     samples = [-(-_FAR // unit) * unit + n * unit for n in (0, 1, 3)]

@@ -67,7 +67,7 @@ class Planned:
 
 
 @dataclass
-class Stream:
+class StreamRows:
     """What rules ask: how values stream, so far."""
 
     rows: dict[Value, Rows] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Stream:
         return [v for v in dict.fromkeys(node.inputs) if v in self.rows]
 
 
-Rule = Callable[[Node, Stream], Planned]
+Rule = Callable[[Node, StreamRows], Planned]
 
 
 def written(node: Node, arguments: Arguments, attrs: Attribute = None) -> Expr:
@@ -119,7 +119,7 @@ def _argument(operand: Value | tuple[Value, Value], arguments: Arguments) -> Exp
     return operand
 
 
-def carried(node: Node, stream: Stream, axis_of: Callable[[Value], int] | None = None) -> Planned:
+def carried(node: Node, stream: StreamRows, axis_of: Callable[[Value], int] | None = None) -> Planned:
     """Row by row: a row of the results depends on that row of what is read, and nothing else."""
     read = stream.streaming(node)
     found = [stream.result(r) for r in node.results]
@@ -135,7 +135,7 @@ def carried(node: Node, stream: Stream, axis_of: Callable[[Value], int] | None =
     return Planned(reads, results, lambda arguments: written(node, arguments))
 
 
-def pointwise(node: Node, stream: Stream) -> Planned:
+def pointwise(node: Node, stream: StreamRows) -> Planned:
     """Elementwise, with broadcasting."""
     if not is_elementwise(node):
         raise Global("streams have no rule for it")
@@ -158,7 +158,7 @@ def pointwise(node: Node, stream: Stream) -> Planned:
 def along(*axes_of: Callable[[Node], Sequence[int]]) -> Rule:
     """An operator that works over certain axes, all others row by row."""
 
-    def rule(node: Node, stream: Stream) -> Planned:
+    def rule(node: Node, stream: StreamRows) -> Planned:
         (value, *others) = stream.streaming(node)
         rank = len(value.shape)
         axes = {a % rank for a in axes_of[0](node)}
@@ -188,7 +188,7 @@ def axes_of(node: Node) -> Sequence[int]:
     return _attribute("axes" if node.operator.startswith("halotile.") else "axis")(node)
 
 
-def reduced(node: Node, stream: Stream) -> Planned:
+def reduced(node: Node, stream: StreamRows) -> Planned:
     """Reductions over other axes, which are gone or have length 1."""
     (value,) = stream.streaming(node)
     axis, rank = stream.rows[value].axis, len(value.shape)
@@ -198,7 +198,7 @@ def reduced(node: Node, stream: Stream) -> Planned:
     return carried(node, stream, lambda v: axis)
 
 
-def matmul(node: Node, stream: Stream) -> Planned:
+def matmul(node: Node, stream: StreamRows) -> Planned:
     """Rows of the left side, or images of both."""
     left, right = node.operands
     axis = stream.result(node.results[0])[0] - len(node.results[0].shape)  # from the end
@@ -210,7 +210,7 @@ def matmul(node: Node, stream: Stream) -> Planned:
     return carried(node, stream, lambda v: axis + len(v.shape))
 
 
-def broadcast(node: Node, stream: Stream) -> Planned:
+def broadcast(node: Node, stream: StreamRows) -> Planned:
     """To a larger shape, along other axes."""
     planned = carried(node, stream)
     axis, count, _, _ = stream.result(node.results[0])

@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import RunError
 from ..guard import carried
 from .bands import ReadBands, WriteBands
-from .columns import Strip
+from .columns import StreamStrip
 from .datasets import Raster, as_array
 from .journal import Journal
 from .machine import Stream
@@ -44,12 +44,12 @@ def stream_image(
     journal_seconds: float = 10.0,
 ) -> ArraysGiven:
     """Computes the outputs for ``source`` into ``target``, which is what is returned (:meth:`..model.Model.stream`)."""
-    run = _Run(loaded, plan, threads, layout, scale, target_scale, carried(progress))
+    run = _StreamRun(loaded, plan, threads, layout, scale, target_scale, carried(progress))
     run.source_type, run.target_type = source_type, target_type
     return run.all(source, target, journal, journal_seconds)
 
 
-class _Run:
+class _StreamRun:
     def __init__(
         self, loaded: LoadedModel, plan: StreamPlan, threads: int | None, layout: str | None, scale: float,
         target_scale: float, progress: Callable[..., None] | None,
@@ -168,7 +168,7 @@ class _Run:
         return self._result(target, targets, still_ones)
 
     def _cut(
-        self, strip: Strip, views: Mapping[str, View], targets: Mapping[str, View], still: Mapping[str, Any]
+        self, strip: StreamStrip, views: Mapping[str, View], targets: Mapping[str, View], still: Mapping[str, Any]
     ) -> tuple[dict[str, View], dict[str, View], dict[str, Any]]:
         """Sources, targets and inputs that do not stream, of a strip's columns."""
         assert self.plan.columns is not None
@@ -273,7 +273,7 @@ class _Run:
         one = next(iter(target.values())) if isinstance(target, Mapping) and target else target
         return Journal(_beside(journal, one), about, seconds)
 
-    def _take_rows(self, target: View, port: Port, rows: np.ndarray, strip: Strip | None) -> None:
+    def _take_rows(self, target: View, port: Port, rows: np.ndarray, strip: StreamStrip | None) -> None:
         if strip is not None and self.plan.columns is not None:
             axis = self.plan.columns.axes[port.name]
             rows = rows[(slice(None),) * axis + (slice(*strip.taken[port.name]),)]

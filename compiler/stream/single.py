@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...passes.fuse.graph import Graph
+from ...passes.fuse.graph import ProgramGraph
 from ...passes.memory.places import Places
 from ...schedules.words.group import Kernel, Value
 from ..frontend.importer import ImportedModel
@@ -17,7 +17,7 @@ from .words import StreamPlan
 
 
 def with_single_states(
-    plan: StreamPlan, step: ImportedModel, graph: Graph, kernels: Sequence[Kernel], places: Places
+    plan: StreamPlan, step: ImportedModel, graph: ProgramGraph, kernels: Sequence[Kernel], places: Places
 ) -> StreamPlan:
     """``plan`` with what the order of the kernels of its ``step`` allows."""
     inputs = {s.name: v for s, v in zip(step.inputs, graph.inputs, strict=True)}

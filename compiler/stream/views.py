@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import RunError
 from .bands import chunk_rows
-from .columns import Window
+from .columns import ColumnWindow
 
 if TYPE_CHECKING:
     from ..given import ArraysGiven
@@ -47,7 +47,7 @@ class View:
         if isinstance(self.array, np.ndarray):
             found.array = self.array[(slice(None),) * at + (slice(first, end),)]
         else:
-            found.array = Window(self.array, at, first, end)
+            found.array = ColumnWindow(self.array, at, first, end)
         return found
 
     def banded(self, bands: Callable[[Any, int], Any]) -> View:

@@ -12,7 +12,7 @@ from tvm import relax
 from ...schedules.operators.registry import attributes
 from ...schedules.words.group import Node, Value
 from ...schedules.words.tvm_types import Expr
-from .rules import Global, Planned, Read, Rows, Stream, axes_of, const
+from .rules import Global, Planned, Read, Rows, StreamRows, axes_of, const
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -73,7 +73,7 @@ class Whole:
         return emit(op.multiply(found, numbers[2])) if self.kind == "standardise" else found
 
 
-def whole_of(node: Node, stream: Stream, level: int) -> Whole | None:
+def whole_of(node: Node, stream: StreamRows, level: int) -> Whole | None:
     """The statistic that a node needs; None of one that works row by row, or by a rule of its own."""
     kind = _KINDS.get(node.operator)
     if kind is None:

@@ -20,11 +20,11 @@ from ...schedules.operators.regions.attributes import ints
 from ...schedules.operators.registry import attributes, call
 from ...schedules.words.group import Node, Value
 from ...schedules.words.tvm_types import Expr
-from .rules import Arguments, Global, Planned, Read, Rows, Rule, Stream, carried, written
+from .rules import Arguments, Global, Planned, Read, Rows, Rule, StreamRows, carried, written
 from .words import Gather
 
 
-def conv(node: Node, stream: Stream) -> Planned:
+def conv(node: Node, stream: StreamRows) -> Planned:
     """A convolution; what it reads outside is zero."""
     attrs = node.call.attrs
     data, weight = node.inputs[:2]
@@ -51,7 +51,7 @@ def conv(node: Node, stream: Stream) -> Planned:
     return Planned({data: read}, [rows], emit)
 
 
-def pool(node: Node, stream: Stream) -> Planned:
+def pool(node: Node, stream: StreamRows) -> Planned:
     """The largest or the mean of a window. What exists counts for the largest, and for the mean where it says so."""
     attrs = node.call.attrs
     (data,) = node.inputs
@@ -79,7 +79,7 @@ def pool(node: Node, stream: Stream) -> Planned:
     return Planned({data: read}, [rows], emit, (kernel, stride, dilation, before) if counted else None)
 
 
-def conv_transpose(node: Node, stream: Stream) -> Planned:
+def conv_transpose(node: Node, stream: StreamRows) -> Planned:
     """y[o] sums over rows i with o = i * stride - begin + k * dilation; rows that do not exist are zero."""
     attrs = attributes(node.call)
     data, weight = node.inputs[:2]
@@ -111,7 +111,7 @@ def conv_transpose(node: Node, stream: Stream) -> Planned:
     return Planned({data: read}, [Rows(axis, count, delay, height)], emit)
 
 
-def upsample(node: Node, stream: Stream) -> Planned:
+def upsample(node: Node, stream: StreamRows) -> Planned:
     """Rows repeated."""
     (data,) = node.inputs
     rows, (axis, count, height, least) = stream.rows[data], stream.result(node.results[0])
@@ -121,7 +121,7 @@ def upsample(node: Node, stream: Stream) -> Planned:
     return Planned({data: read}, [Rows(axis, count, delay, height)], lambda a: written(node, a))
 
 
-def resize(node: Node, stream: Stream) -> Planned:
+def resize(node: Node, stream: StreamRows) -> Planned:
     """Interpolation at a fixed scale: windows that begin with a whole period are resized, and their middle is taken.
     Rows above the first are the first, rows below the last the last."""
     attrs = node.call.attrs
@@ -166,7 +166,7 @@ def resize(node: Node, stream: Stream) -> Planned:
 
 
 def _windows(
-    node: Node, stream: Stream, data: Value, kernel: int, stride: int, dilation: int, before: int, after: int,
+    node: Node, stream: StreamRows, data: Value, kernel: int, stride: int, dilation: int, before: int, after: int,
     fill: float,
 ) -> tuple[Read, Rows]:  # fmt: skip
     rows, (axis, count, height, least) = stream.rows[data], stream.result(node.results[0])
@@ -176,12 +176,12 @@ def _windows(
     return read, Rows(axis, count, delay, height)
 
 
-def _only(node: Node, stream: Stream, data: Value) -> None:
+def _only(node: Node, stream: StreamRows, data: Value) -> None:
     if stream.streaming(node) != [data]:
         raise Global("its weights depend on the image")
 
 
-def _spatial(node: Node, stream: Stream, layout: str) -> int:
+def _spatial(node: Node, stream: StreamRows, layout: str) -> int:
     """Which of the spatial axes streams."""
     axis = stream.rows[node.inputs[0]].axis
     if not layout.startswith("NC") or axis < 2:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...schedules.words.sizes import no_symbols, plan_for
 from ..reach.build import plain_reach
-from .fit import Network, fitted
+from .fit import StreamedNetwork, fitted
 
 if TYPE_CHECKING:
     from ..state import Build, Options
@@ -21,11 +21,11 @@ def within_budget(build: Build, run: Callable[..., Build]) -> Options:
     if options.fit is not None or options.target.memory_kind == "scratchpad":
         return options
 
-    def network() -> Network:
+    def network() -> StreamedNetwork:
         asked = replace(options, stream=None, memory_budget=None, levels=None, dump_ir=None, stop_after="simplify")
         found = run(build.source, asked)
         with no_symbols():
             plan_for(found.imported.symbols, found.imported.conditions)
-            return Network(found.imported.inputs, found.imported.outputs, plain_reach(found))
+            return StreamedNetwork(found.imported.inputs, found.imported.outputs, plain_reach(found))
 
     return replace(options, fit=fitted(options, lambda wanted: run(build.source, wanted), network))

@@ -18,7 +18,7 @@ import torch
 from ...errors import HalotileError
 from ..api import compile
 from ..model import Model
-from .export import HandedBack, Layout, Tensor, export, layout_of
+from .export import GraphResults, HandedBack, ResultTensor, export, layout_of
 from .tensors import array_of, tensor_of
 
 log = logging.getLogger("halotile.torch")
@@ -33,14 +33,14 @@ MOST = 8  # libraries that a graph keeps, for the shapes that it was called with
 def halotile(
     graph: torch.fx.GraphModule, example_inputs: Sequence[object], *, mode: str | None = None,
     options: Mapping[str, object] | None = None,
-) -> Graph:  # fmt: skip
+) -> CompiledGraph:  # fmt: skip
     """What runs in place of ``graph``. ``options``: those of :func:`halotile.compile`, such as ``threads``; ``mode``
     has no meaning here.
 
     A graph that can't be compiled, or needs gradients, runs in PyTorch; the logger ``halotile.torch`` says which and
     why."""
     static = [_is_static(e) for e in example_inputs]
-    return Graph(graph, static, _checked(options or {}))
+    return CompiledGraph(graph, static, _checked(options or {}))
 
 
 def _is_static(example: object) -> bool:
@@ -56,17 +56,17 @@ class Ready:
     model: Model
     inputs: tuple[tuple[str, int], ...]
     outputs: tuple[str, ...]
-    layout: Layout
+    layout: GraphResults
 
     def __call__(self, arguments: Sequence[object]) -> tuple[object, ...]:
         found = self.model({name: array_of(arguments[i]) for name, i in self.inputs})
         tensors = iter([tensor_of(found[name]) for name in self.outputs])
         return tuple(
-            _strided(next(tensors), r) if isinstance(r, Tensor) else r for r in self.layout.results
+            _strided(next(tensors), r) if isinstance(r, ResultTensor) else r for r in self.layout.results
         )
 
 
-class Graph:
+class CompiledGraph:
     """A graph of PyTorch and the libraries that stand for it. Safe to call from several threads."""
 
     def __init__(self, graph: torch.fx.GraphModule, static: Sequence[bool], options: dict[str, Any]) -> None:
@@ -129,7 +129,7 @@ class Graph:
         layout = layout_of(self.graph, arguments)
         if layout.shared is not None:
             raise HandedBack(f"its result {layout.shared} lies in the memory of an input")
-        if not any(isinstance(r, Tensor) for r in layout.results):
+        if not any(isinstance(r, ResultTensor) for r in layout.results):
             raise HandedBack("it gives no tensor")
         proto = export(self.graph, arguments, data)
         constants = {t.name for t in proto.graph.initializer}
@@ -156,7 +156,7 @@ class Graph:
             log.warning("graph of %s handed back to torch: %s", self.name, " ".join(reason.split()))
 
 
-def _strided(tensor: torch.Tensor, wanted: Tensor) -> torch.Tensor:
+def _strided(tensor: torch.Tensor, wanted: ResultTensor) -> torch.Tensor:
     """The tensor with the strides that PyTorch's own result has: what comes after may count on them."""
     if wanted.contiguous:
         return tensor.reshape(wanted.shape)

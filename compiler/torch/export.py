@@ -20,7 +20,7 @@ class HandedBack(Exception):
 
 
 @dataclass(frozen=True)
-class Layout:
+class GraphResults:
     """What the graph gives: for each result a (shape, strides) of a tensor, or the value that is none.
 
     ``shared``: the first result that lies in memory of an input, None where all have memory of their own."""
@@ -29,7 +29,7 @@ class Layout:
     shared: int | None
 
 
-class Tensor:
+class ResultTensor:
     """A result that is a tensor."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -37,7 +37,7 @@ class Tensor:
         self.contiguous = tensor.is_contiguous()
 
 
-class Fixed(torch.nn.Module):
+class FixedGraph(torch.nn.Module):
     """The graph as a module of its tensors alone: weights are buffers, whole numbers constants, tensors results."""
 
     def __init__(self, graph: torch.fx.GraphModule, arguments: Sequence[Any], data: Sequence[int]) -> None:
@@ -58,7 +58,7 @@ class Fixed(torch.nn.Module):
         return tuple(r for r in self._graph(*arguments) if isinstance(r, torch.Tensor))
 
 
-def layout_of(graph: torch.fx.GraphModule, arguments: Sequence[object]) -> Layout:
+def layout_of(graph: torch.fx.GraphModule, arguments: Sequence[object]) -> GraphResults:
     """Shapes and strides of the results, and whether they share memory, without computing anything."""
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         fakes = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in arguments]
@@ -66,7 +66,7 @@ def layout_of(graph: torch.fx.GraphModule, arguments: Sequence[object]) -> Layou
     given = {f.untyped_storage()._cdata for f in fakes if isinstance(f, torch.Tensor)}
     tensors = [(i, r) for i, r in enumerate(results) if isinstance(r, torch.Tensor)]
     shared = next((i for i, r in tensors if r.untyped_storage()._cdata in given), None)
-    return Layout(tuple(Tensor(r) if isinstance(r, torch.Tensor) else r for r in results), shared)
+    return GraphResults(tuple(ResultTensor(r) if isinstance(r, torch.Tensor) else r for r in results), shared)
 
 
 def export(graph: torch.fx.GraphModule, arguments: Sequence[Any], data: Sequence[int]) -> onnx.ModelProto:
@@ -76,7 +76,7 @@ def export(graph: torch.fx.GraphModule, arguments: Sequence[Any], data: Sequence
     tensors = tuple(arguments[i].detach() for i in data)
     try:
         with torch.no_grad(), _quiet():
-            program = torch.export.export(Fixed(graph, arguments, data).eval(), tensors, strict=False)
+            program = torch.export.export(FixedGraph(graph, arguments, data).eval(), tensors, strict=False)
             program = program.run_decompositions({})  # makes what is written in place a result, and says so
     except Exception as error:
         raise HandedBack(f"torch.export can't take it: {_line(error)}") from error

@@ -23,18 +23,18 @@ from ...schedules.words.sizes import dim_of, usual
 from ...schedules.words.tvm_types import Attribute
 from ...targets.target import Target
 from ..simplify.anchors import CONVOLUTIONS, weight_index
-from ..simplify.graph import Node
-from ..simplify.rule import Builder
+from ..simplify.graph import GraphNode
+from ..simplify.rule import RewriteBuilder
 from .operands import LARGEST, RANGE, Data, byte_data, has_elements, whole_steps
 from .turned import outside, turned
 
 op = relax.op
-Build = Callable[[Builder], Node]
+Build = Callable[[RewriteBuilder], GraphNode]
 LEAST_CHANNELS = 2  # a single one would be a quarter of each word, which is what float32 multiplies
 
 
 def dot_conv(
-    target: Target, exact: bool, node: Node, borders: bool = True, winograd: bool = False
+    target: Target, exact: bool, node: GraphNode, borders: bool = True, winograd: bool = False
 ) -> Build | None:
     """What builds ``node``, a convolution of float32 or int32, as one of bytes; None if it is none of quantised data,
     or if Winograd's algorithm in float32 may be taken (``winograd``) and is faster. ``borders``: places around the data
@@ -51,7 +51,7 @@ def dot_conv(
     return _built(node, node, data, whole, target, exact, borders)
 
 
-def _facts(node: Node) -> ConvFacts:
+def _facts(node: GraphNode) -> ConvFacts:
     """The convolution at the sizes that the build plans for."""
     data, weight = node.inputs
     given, made = (tuple(usual(dim_of(d)) for d in n.shape or ()) for n in (data, node))
@@ -70,7 +70,7 @@ def _facts(node: Node) -> ConvFacts:
     )
 
 
-def joined_conv(target: Target, exact: bool, node: Node, borders: bool = True) -> Build | None:
+def joined_conv(target: Target, exact: bool, node: GraphNode, borders: bool = True) -> Build | None:
     """What builds one convolution of bytes for ``node``, an int32 sum of convolutions of all parts of one tensor's
     channels; None if it is no such sum."""
     parts = _parts(node)
@@ -89,7 +89,7 @@ def joined_conv(target: Target, exact: bool, node: Node, borders: bool = True) -
     return None if numbers is None else _built(node, first, data, numbers, target, True, borders)
 
 
-def _parts(node: Node) -> list[Node] | None:
+def _parts(node: GraphNode) -> list[GraphNode] | None:
     """The convolutions of slices of channels that ``node`` adds up; None if it adds anything else."""
     if node.op == "relax.add" and node.dtype == "int32":
         sides = [_parts(i) for i in node.inputs]
@@ -104,13 +104,19 @@ def _parts(node: Node) -> list[Node] | None:
     return [conv] if axes == [1] and steps in (None, [1]) else None
 
 
-def _same(a: Node, b: Node) -> bool:
+def _same(a: GraphNode, b: GraphNode) -> bool:
     names = ("strides", "padding", "dilation", "groups")
     return a.op == b.op and all(a.attr(n) == b.attr(n) for n in names)
 
 
 def _built(
-    node: Node, conv: Node, data: Data, whole: tuple[np.ndarray, np.ndarray], target: Target, exact: bool, borders: bool
+    node: GraphNode,
+    conv: GraphNode,
+    data: Data,
+    whole: tuple[np.ndarray, np.ndarray],
+    target: Target,
+    exact: bool,
+    borders: bool,
 ) -> Build | None:
     numbers, steps = whole
     wanted, lanes = data_dtype(target), target.channel_block("int32")
@@ -130,7 +136,7 @@ def _built(
     strides, dilations = ([int(n) for n in conv.attr(name)] for name in ("strides", "dilation"))
     shape = (outputs, *(1 for _ in range(rank)))
 
-    def build(b: Builder) -> Node:
+    def build(b: RewriteBuilder) -> GraphNode:
         x, zero = turned(b, data, wanted)
         own: dict[str, Attribute] = dict(strides=strides, dilations=dilations, begin=pads[:rank])
         output = list(node.shape or ())[2:]

@@ -18,7 +18,7 @@ from ...schedules.instructions.int8_dot import data_dtype
 from ...targets.target import Target
 from ..result import Result
 from ..simplify.common import share_common
-from ..simplify.graph import Node
+from ..simplify.graph import GraphNode
 from ..sweep import Build, Rule, closed, opened, sweep
 from .convolutions import dot_conv, joined_conv
 from .products import product_of_bytes
@@ -26,7 +26,7 @@ from .quotients import quotient, rounded
 from .whole import parts_together, whole_again
 
 #: What to build in a node's place; ``exact``: only where every bit stays as it is.
-_Rule = Callable[[Target, bool, Node], "Build | None"]
+_Rule = Callable[[Target, bool, GraphNode], "Build | None"]
 _CONVOLUTIONS = {"joined convolutions": joined_conv, "convolutions": dot_conv}
 _RULES: dict[str, _Rule] = {
     **_CONVOLUTIONS,

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...schedules.operators.open_shapes import same_dim
-from ..simplify.graph import CONST, Node
+from ..simplify.graph import CONST, GraphNode
 from ..simplify.identity import RESHAPES
 from ..simplify.patterns import INTEGERS, split_constant
-from ..simplify.rule import Builder
+from ..simplify.rule import RewriteBuilder
 
 NEAR = 1.6e-6  # of the largest weight: a few roundings of float32, and a margin
 SAMPLE = 64  # weights of an output that are tried first
@@ -34,32 +34,32 @@ class Data:
     """``(moves(byte) - zero - offset) * scale * factor``. ``moves`` begin with the one next to the bytes. ``offset`` is
     a whole number of run time: one for all, or one for each row. ``factor`` is one of run time, for all."""
 
-    byte: Node
+    byte: GraphNode
     zero: int
     scale: float
-    moves: tuple[Node, ...] = ()
-    offset: Node | None = None
-    factor: Node | None = None
+    moves: tuple[GraphNode, ...] = ()
+    offset: GraphNode | None = None
+    factor: GraphNode | None = None
 
-    def moved(self, b: Builder, byte: Node) -> Node:
+    def moved(self, b: RewriteBuilder, byte: GraphNode) -> GraphNode:
         """``byte`` with the data's moves made again on it."""
         for move in self.moves:
             byte = b.same(move, byte)
         return byte
 
 
-def has_elements(node: Node) -> bool:
+def has_elements(node: GraphNode) -> bool:
     """True for a tensor of known rank that is not always empty."""
     return node.shape is not None and not any(isinstance(d, int) and d == 0 for d in node.shape)
 
 
-def byte_data(value: Node, through: bool = False) -> Data | None:
+def byte_data(value: GraphNode, through: bool = False) -> Data | None:
     """How ``value``, a tensor of float32 or int32, is made of bytes; None if it is not. With ``through`` also by way of
     moves, less offsets and times a factor."""
     scale, shift, node = 1.0, 0.0, value
-    moves: list[Node] = []
-    offset: tuple[Node, float] | None = None
-    factor: Node | None = None
+    moves: list[GraphNode] = []
+    offset: tuple[GraphNode, float] | None = None
+    factor: GraphNode | None = None
     while node.dtype not in BYTES:
         if node.dtype not in ("float32", "int32") or not node.inputs:
             return None
@@ -93,7 +93,7 @@ def byte_data(value: Node, through: bool = False) -> Data | None:
     return Data(node, round(zero), scale, tuple(moves), None if offset is None else offset[0], factor)
 
 
-def alike(a: Node, b: Node) -> bool:
+def alike(a: GraphNode, b: GraphNode) -> bool:
     """True if both have one shape, whatever is open in it."""
     one, other = a.shape, b.shape
     if one is None or other is None or len(one) != len(other):
@@ -101,7 +101,7 @@ def alike(a: Node, b: Node) -> bool:
     return all(same_dim(x, y) for x, y in zip(one, other))
 
 
-def _times(node: Node) -> tuple[Node, Node] | None:
+def _times(node: GraphNode) -> tuple[GraphNode, GraphNode] | None:
     """The data and the one number of run time that ``node`` is the product of."""
     if node.op != "relax.multiply" or node.dtype != "float32":
         return None
@@ -111,7 +111,7 @@ def _times(node: Node) -> tuple[Node, Node] | None:
     return None
 
 
-def _is_offset(node: Node, moved: bool) -> bool:
+def _is_offset(node: GraphNode, moved: bool) -> bool:
     """True if what ``node`` subtracts is a whole number for each row, or for all if elements are moved since."""
     data, less = node.inputs
     if CONST in (data.op, less.op) or not alike(data, node) or not less.static or less.rank > node.rank:
@@ -122,7 +122,7 @@ def _is_offset(node: Node, moved: bool) -> bool:
     return all(s == 1 for s in (shape if moved else shape[-1:]))
 
 
-def _number(node: Node) -> float | None:
+def _number(node: GraphNode) -> float | None:
     """The one number of a constant, not beyond a float's whole numbers."""
     if node.array.size != 1:
         return None

@@ -14,8 +14,8 @@ from tvm import relax
 
 from ...schedules.instructions.int8_dot import data_dtype
 from ...targets.target import Target
-from ..simplify.graph import CONST, Node
-from ..simplify.rule import Builder
+from ..simplify.graph import CONST, GraphNode
+from ..simplify.rule import RewriteBuilder
 from ..sweep import Build
 from .operands import BYTES, LARGEST, RANGE, Data, byte_data, has_elements, whole_steps
 from .turned import turned
@@ -25,7 +25,7 @@ PRODUCT = "relax.matmul"
 EXACT = 1 << 24  # float32 holds all whole numbers up to it
 
 
-def product_of_bytes(target: Target, exact: bool, node: Node) -> Build | None:
+def product_of_bytes(target: Target, exact: bool, node: GraphNode) -> Build | None:
     """What builds ``node``, a product with constant weights, as one of bytes; None if it is none. ``exact``: only where
     no bit changes."""
     if node.op != PRODUCT or node.dtype not in ("float32", "int32") or not has_elements(node):
@@ -56,7 +56,7 @@ def product_of_bytes(target: Target, exact: bool, node: Node) -> Build | None:
     if exact and node.dtype == "float32" and not (unscaled and inside and RANGE * side_sums(whole).max() <= EXACT):
         return None
 
-    def build(b: Builder) -> Node:
+    def build(b: RewriteBuilder) -> GraphNode:
         total = _summed(b, data, whole, target)
         if node.dtype == "int32":
             return total
@@ -85,7 +85,7 @@ def side_sums(whole: np.ndarray) -> np.ndarray:
     return np.maximum(np.maximum(wide, 0).sum(0), -np.minimum(wide, 0).sum(0))
 
 
-def _summed(b: Builder, data: Data, whole: np.ndarray, target: Target) -> Node:
+def _summed(b: RewriteBuilder, data: Data, whole: np.ndarray, target: Target) -> GraphNode:
     """The product in int32, less what the zero point adds to each column."""
     columns = whole.sum(0, dtype=np.int64)
     wanted, centre = data_dtype(target), _centred(whole)
@@ -104,7 +104,7 @@ def _summed(b: Builder, data: Data, whole: np.ndarray, target: Target) -> Node:
     return total
 
 
-def without(b: Builder, total: Node, offset: Node, columns: np.ndarray) -> Node:
+def without(b: RewriteBuilder, total: GraphNode, offset: GraphNode, columns: np.ndarray) -> GraphNode:
     """``total - offset * columns`` in int32: a product without the contribution of the data's offset."""
     if offset.op == "relax.astype" and offset.inputs[0].dtype in BYTES:
         offset = offset.inputs[0]

@@ -23,7 +23,7 @@ import numpy as np
 from ...schedules.operators.registry import call
 from ...targets import llvm
 from ...targets.target import Target
-from ..simplify.graph import CONST, Node
+from ..simplify.graph import CONST, GraphNode
 from ..simplify.identity import RESHAPES
 from ..simplify.patterns import split_constant
 from ..simplify.requantised import SATURATED
@@ -45,7 +45,7 @@ LARGEST = ("relax.maximum", "relax.minimum")
 KEPT = RESHAPES | {f"relax.{n}" for n in "permute_dims strided_slice nn.relu abs negative astype".split()}
 
 
-def quotient(target: Target, exact: bool, node: Node) -> Build | None:
+def quotient(target: Target, exact: bool, node: GraphNode) -> Build | None:
     """What builds the quotient ``node`` as a product, with the same bits; None if it is none, or its dividend may be
     anything. ``exact``: only if the result is rounded."""
     if node.op != "relax.divide" or node.dtype != "float32" or node.inputs[1].op != CONST or not _fuses(target):
@@ -66,7 +66,7 @@ def quotient(target: Target, exact: bool, node: Node) -> Build | None:
     return lambda b: b.call(partial(call, QUOTIENT), dividend, b.const(divisor), b.const(inverse))
 
 
-def rounded(target: Target, exact: bool, node: Node) -> Build | None:
+def rounded(target: Target, exact: bool, node: GraphNode) -> Build | None:
     """What builds bytes from numbers that are known to be small, by fewer instructions; None if ``node`` is nothing of
     the kind."""
     found = _saturated(node) if node.dtype in BYTES and target.triple.startswith("x86_64") else None
@@ -93,7 +93,7 @@ def rounded(target: Target, exact: bool, node: Node) -> Build | None:
     return lambda b: b.call(partial(call, ROUNDED), value.inputs[0], **own)
 
 
-def _saturated(node: Node) -> tuple[Node, Attribute, Attribute] | None:
+def _saturated(node: GraphNode) -> tuple[GraphNode, Attribute, Attribute] | None:
     """What ``node`` makes an integer of, and its limits. (NaN are known to be none, in which the two forms differ.)"""
     if node.op == SATURATED:
         return node.inputs[0], node.attr("low"), node.attr("high")
@@ -109,7 +109,7 @@ def _fuses(target: Target) -> bool:
     return bool(found & {"fma", "vfp4"})
 
 
-def _reach(node: Node, depth: int) -> float | None:
+def _reach(node: GraphNode, depth: int) -> float | None:
     """The largest absolute value that ``node`` may hold; None if nothing is known of it."""
     unsigned = node.dtype is not None and node.dtype.startswith("uint")  # they wrap where numbers are small
     found = _computed(node, depth) if depth and not unsigned else None
@@ -120,7 +120,7 @@ def _reach(node: Node, depth: int) -> float | None:
     return most if found is None else min(found, most)
 
 
-def _computed(node: Node, depth: int) -> float | None:
+def _computed(node: GraphNode, depth: int) -> float | None:
     """The same, of what is computed to get there."""
     if node.op == CONST:
         most = float(np.abs(node.array.astype(np.float64)).max(initial=0))

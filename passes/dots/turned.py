@@ -7,16 +7,16 @@ import numpy as np
 from tvm import relax
 
 from ...schedules.instructions.int8_dot import PAIRS
-from ..simplify.graph import Node
+from ..simplify.graph import GraphNode
 from ..simplify.patterns import split_constant
-from ..simplify.rule import Builder
+from ..simplify.rule import RewriteBuilder
 from .operands import BYTES, MOVES, RANGE, Data
 
 HALF = 128
 op = relax.op
 
 
-def turned(b: Builder, data: Data, dtype: str) -> tuple[Node, int]:
+def turned(b: RewriteBuilder, data: Data, dtype: str) -> tuple[GraphNode, int]:
     """The bytes of ``data`` as ``dtype`` (uint8, int8 or int16), and the number that stands for zero among them.
     Whatever makes the bytes converts them once, with what is fused behind it."""
     if data.byte.dtype == dtype:
@@ -41,7 +41,7 @@ def outside(data: Data, dtype: str) -> int:
     return data.zero if data.byte.dtype == dtype else data.zero + _move(data, dtype)
 
 
-def data_range(node: Node) -> tuple[int, int]:
+def data_range(node: GraphNode) -> tuple[int, int]:
     """The least and the largest number that a result of :func:`turned`, or of moves behind it, may hold."""
     move = 0
     while node.dtype not in BYTES:
@@ -63,7 +63,7 @@ def _move(data: Data, dtype: str) -> int:
     return HALF if dtype == "uint8" else -HALF
 
 
-def _moves(node: Node, source: Node, move: int) -> bool:
+def _moves(node: GraphNode, source: GraphNode, move: int) -> bool:
     """True for ``source + move``."""
     if node.op != "relax.add" or node.inputs[0] is not source:
         return False

@@ -15,9 +15,9 @@ from tvm import relax
 
 from ...schedules.instructions.int8_dot import PAIRS
 from ...targets.target import Target
-from ..simplify.graph import CONST, Node
+from ..simplify.graph import CONST, GraphNode
 from ..simplify.patterns import ints, split_constant
-from ..simplify.rule import Builder
+from ..simplify.rule import RewriteBuilder
 from ..sweep import Build
 from .operands import BYTES, alike
 from .products import EXACT, PRODUCT, RANGE, side_sums, without
@@ -30,9 +30,9 @@ op = relax.op
 class _Sums:
     """``matmul(data, weights) + constant - offset * (sums of the weights' columns)``."""
 
-    product: Node
+    product: GraphNode
     constant: np.ndarray
-    offset: Node | None
+    offset: GraphNode | None
 
     @property
     def weights(self) -> np.ndarray:
@@ -49,7 +49,7 @@ class _Sums:
         return all(bool((np.abs(end + m) <= EXACT).all()) for end in ends for m in (0, more))
 
 
-def _sums(node: Node) -> _Sums | None:
+def _sums(node: GraphNode) -> _Sums | None:
     """What :mod:`.products` made, in its order."""
     offset, constant = None, np.zeros((), np.int64)
     columns = None
@@ -70,7 +70,7 @@ def _sums(node: Node) -> _Sums | None:
     return _Sums(node, constant, offset)
 
 
-def whole_again(target: Target, exact: bool, node: Node) -> Build | None:
+def whole_again(target: Target, exact: bool, node: GraphNode) -> Build | None:
     """What builds ``node``, whole numbers that pass through float32 on their way, as a sum in int32; None if it is
     nothing of the kind."""
     if node.op != "relax.astype" or node.dtype != "int32":
@@ -97,7 +97,7 @@ def whole_again(target: Target, exact: bool, node: Node) -> Build | None:
     return lambda b: b.call(op.add, sums.product, b.const(np.asarray(sums.constant + more).astype(np.int32)))
 
 
-def parts_together(target: Target, exact: bool, node: Node) -> Build | None:
+def parts_together(target: Target, exact: bool, node: GraphNode) -> Build | None:
     """What builds ``node``, two sums over neighbouring parts of one value, as one sum; None if it adds no such two."""
     if node.op != "relax.add" or node.dtype != "int32" or CONST in (i.op for i in node.inputs):
         return None
@@ -114,7 +114,7 @@ def parts_together(target: Target, exact: bool, node: Node) -> Build | None:
     weights = np.concatenate([first.weights, second.weights])
     constant = np.asarray(first.constant + second.constant)
 
-    def build(b: Builder) -> Node:
+    def build(b: RewriteBuilder) -> GraphNode:
         data = source
         if (begin, end) != (0, (source.shape or ())[-1]):
             data = b.call(op.strided_slice, source, [source.rank - 1], [begin], [end])
@@ -126,7 +126,7 @@ def parts_together(target: Target, exact: bool, node: Node) -> Build | None:
     return build
 
 
-def _part(data: Node) -> tuple[Node, int, int] | None:
+def _part(data: GraphNode) -> tuple[GraphNode, int, int] | None:
     """Whose elements along the last axis ``data`` are, from where to where."""
     if data.op != "relax.strided_slice" or len(data.inputs) != 1 or not data.inputs[0].static:
         return None

@@ -11,7 +11,7 @@ from ...schedules.operators.expression_lengths import LONGEST, Lengths
 from ...schedules.operators.kind import Facts
 from ...schedules.words.group import Group, Node, Value
 from ...schedules.words.policy import ANY, Policy
-from .graph import Graph
+from .graph import ProgramGraph
 
 if TYPE_CHECKING:
     pass
@@ -37,7 +37,7 @@ class Drafts:
     that it is in."""
 
     def __init__(
-        self, graph: Graph, enabled: bool, target: Any = None, policy: Policy = ANY, rows: bool = False
+        self, graph: ProgramGraph, enabled: bool, target: Any = None, policy: Policy = ANY, rows: bool = False
     ) -> None:
         self.graph, self.enabled, self.target, self.policy, self.rows = graph, enabled, target, policy, rows
         self.facts = {node: Facts(node) for node in graph.nodes}

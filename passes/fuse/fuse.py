@@ -28,7 +28,7 @@ from ...schedules.words.policy import ANY, Policy
 from ...schedules.words.sizes import usual
 from .attention import merge_attention, stays_whole
 from .drafts import Draft, Drafts
-from .graph import Graph
+from .graph import ProgramGraph
 from .images import merge_images
 from .moves import TOO_LONG, merge_moves
 from .prologue import prologue_of, prologue_problem
@@ -61,7 +61,7 @@ class Fuse:
     rows: bool = False
     name: str = "fuse"
 
-    def apply(self, graph: Graph) -> Fusion:
+    def apply(self, graph: ProgramGraph) -> Fusion:
         return _Fuser(graph, self.enabled, self.target, self.policy, self.rows).run()
 
 

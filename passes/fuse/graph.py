@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Graph:
+class ProgramGraph:
     """Nodes in program order; constants are Values with data."""
 
     inputs: tuple[Value, ...]
@@ -32,19 +32,19 @@ class Graph:
     nodes: tuple[Node, ...]
 
 
-def build_graph(module: tvm.IRModule) -> Graph:
+def build_graph(module: tvm.IRModule) -> ProgramGraph:
     """The graph of ``main``, whose shapes may be open; every binding is an operator call, a tuple or a tuple item."""
-    return _Builder(module["main"]).build()
+    return _GraphBuilder(module["main"]).build()
 
 
-class _Builder:
+class _GraphBuilder:
     def __init__(self, function: relax.Function) -> None:
         self.function = function
         self.values: dict[Expr, Attribute] = {}
         self.nodes: list[Node] = []
         self.constants: dict[object, Value] = {}
 
-    def build(self) -> Graph:
+    def build(self) -> ProgramGraph:
         inputs = []
         for param in self.function.params:
             value = Value(param.name, *_type(param.ty, param.name))
@@ -56,7 +56,7 @@ class _Builder:
         body = self.function.body.body
         result = self._operand(body)
         outputs = result if isinstance(result, tuple) else (result,)
-        return Graph(tuple(inputs), tuple(outputs), tuple(self.nodes))
+        return ProgramGraph(tuple(inputs), tuple(outputs), tuple(self.nodes))
 
     def _binding(self, binding: Binding) -> Value | tuple[Value, ...]:
         expr = binding.value

@@ -9,7 +9,7 @@ from ...schedules.operators.registry import call
 from ...schedules.words.dims import to_relax
 from ...schedules.words.group import Group, Node, Value
 from .fuse import Fusion
-from .graph import Graph
+from .graph import ProgramGraph
 
 
 def root_of(value: Value, views: dict[Value, Value]) -> Value:
@@ -29,7 +29,7 @@ def copy_group(name: str, source: Value, result: Value, note: str = "") -> Group
     return Group(name, (node,), (source,), (result,), None, (note,) if note else ())
 
 
-def own_outputs(graph: Graph, fusion: Fusion) -> tuple[Graph, Fusion, dict[Value, Value]]:
+def own_outputs(graph: ProgramGraph, fusion: Fusion) -> tuple[ProgramGraph, Fusion, dict[Value, Value]]:
     """The graph, the groups and the views with memory of its own for every output: copies are added where an output is
     also an input, a constant or another output. Where a group's result is only renamed on its way out, the view is
     turned around: the result becomes a view of the output, so that the kernel writes there."""
@@ -53,4 +53,4 @@ def own_outputs(graph: Graph, fusion: Fusion) -> tuple[Graph, Fusion, dict[Value
             for v in chain:
                 views[v] = value
             views[root] = value
-    return Graph(graph.inputs, tuple(outputs), graph.nodes), Fusion(tuple(groups), views, fusion.notes), views
+    return ProgramGraph(graph.inputs, tuple(outputs), graph.nodes), Fusion(tuple(groups), views, fusion.notes), views

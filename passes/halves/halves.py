@@ -28,8 +28,8 @@ from ...schedules.words.policy import ANY, Policy
 from ...targets.target import Target
 from ..result import Result
 from ..simplify.convert import replace_main, write
-from ..simplify.graph import CONST, INPUT, Node
-from ..simplify.rule import Builder
+from ..simplify.graph import CONST, INPUT, GraphNode
+from ..simplify.rule import RewriteBuilder
 from ..sweep import opened
 from .pays import slower
 from .spread import most_growth
@@ -73,7 +73,7 @@ class Halves:
         function, graph = found
         if any(n.op in BYTES or n.dtype == "int8" and n.op == CONST for n in graph.order()):
             return Result(module, False, ("all layers stay in float32: some are in bytes already",))
-        work = _Work(graph, self.largest or {}, self.policy)
+        work = _HalvesWork(graph, self.largest or {}, self.policy)
         order = graph.order()
         able = [n for n in order if is_product(n) and work.why_not(n, True) is None]
         chosen = self.policy.layers is not None  # by what layers without transforms round
@@ -92,17 +92,17 @@ class Halves:
 
 
 @dataclass
-class _Work:
+class _HalvesWork:
     graph: Any
     largest: Mapping[str, float]
     policy: Policy
-    half: dict[Node, Node] = field(default_factory=dict)  # of a value in float32: the same in float16
-    made: list[Node] = field(default_factory=list)
+    half: dict[GraphNode, GraphNode] = field(default_factory=dict)  # of a value in float32: the same in float16
+    made: list[GraphNode] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
 
-    def visit(self, node: Node) -> None:
+    def visit(self, node: GraphNode) -> None:
         """``node`` in float16, if it may be; else reading casts of what is."""
         if node.op in (INPUT, CONST, "removed"):
             return
@@ -119,7 +119,7 @@ class _Work:
         if any(map(self._is_made, node.inputs)):
             self._widen(node)
 
-    def why_not(self, node: Node, product: bool) -> str | None:
+    def why_not(self, node: GraphNode, product: bool) -> str | None:
         """Why ``node`` stays in float32; None if it does not. (Empty: it is none of those that could.)"""
         if not product and node.op not in MAPS and node.op not in MOVES:
             return ""
@@ -143,15 +143,15 @@ class _Work:
             return f"its numbers reach {max(seen):.3g}, and float16's range ends at {END:,.0f}"
         return None
 
-    def _narrow(self, node: Node) -> None:
-        b = Builder(self.graph, node)
+    def _narrow(self, node: GraphNode) -> None:
+        b = RewriteBuilder(self.graph, node)
         inputs = [self._in_half(b, i) for i in node.inputs]
         made = b.same(node, *inputs)
         made.sources = node.sources
         self.made += b.created
         self.half[node] = made
 
-    def _in_half(self, b: Builder, value: Node) -> Node:
+    def _in_half(self, b: RewriteBuilder, value: GraphNode) -> GraphNode:
         if value not in self.half:
             fresh = b.const(value.array.astype(np.float16)) if value.op == CONST else _cast(b, value, HALF)
             if value.op != CONST:
@@ -159,9 +159,9 @@ class _Work:
             self.half[value] = fresh
         return self.half[value]
 
-    def _widen(self, node: Node) -> None:
+    def _widen(self, node: GraphNode) -> None:
         """Lets ``node``, which stays in float32, read casts of its own."""
-        b = Builder(self.graph, node)
+        b = RewriteBuilder(self.graph, node)
         fresh = {}
         for value in dict.fromkeys(node.inputs):
             if self._is_made(value):
@@ -171,7 +171,7 @@ class _Work:
             _read_instead(node, old, new)
         self.made += b.created
 
-    def _is_made(self, value: Node) -> bool:
+    def _is_made(self, value: GraphNode) -> bool:
         """True for a value whose float16 form is computed as such, rather than cast from it."""
         return value in self.half and self.half[value].op not in ("relax.astype", CONST)
 
@@ -179,7 +179,7 @@ class _Work:
         """Lets outputs be casts, and removes what nobody reads."""
         for value in list(dict.fromkeys(self.graph.outputs)):
             if self._is_made(value):
-                b = Builder(self.graph, value)
+                b = RewriteBuilder(self.graph, value)
                 wide = _cast(b, self.half[value], WIDE)
                 wide.sources, wide.name = value.sources, value.name
                 self.graph.outputs = [wide if o is value else o for o in self.graph.outputs]
@@ -188,7 +188,7 @@ class _Work:
         self.graph.remove_unused([*self.half, *self.made])
 
 
-def is_product(node: Node) -> bool:
+def is_product(node: GraphNode) -> bool:
     """True for a product of floats by constants."""
     if node.op not in PRODUCTS or len(node.inputs) != 2:
         return False
@@ -196,13 +196,13 @@ def is_product(node: Node) -> bool:
     return node.dtype == WIDE and weight.op == CONST and weight.dtype == WIDE
 
 
-def _read_instead(node: Node, old: Node, new: Node) -> None:
+def _read_instead(node: GraphNode, old: GraphNode, new: GraphNode) -> None:
     """Makes ``node`` read ``new`` where it read ``old``."""
     node.inputs = [new if i is old else i for i in node.inputs]
     new.users[node] = new.users.get(node, 0) + old.users.pop(node)
 
 
-def _cast(b: Builder, value: Node, dtype: str) -> Node:
+def _cast(b: RewriteBuilder, value: GraphNode, dtype: str) -> GraphNode:
     return b.call(relax.op.astype, value, dtype)
 
 

@@ -16,7 +16,7 @@ from ...schedules.words.group import Node as Plain
 from ...schedules.words.group import Value
 from ...schedules.words.policy import Policy
 from ...targets.target import Target
-from ..simplify.graph import Node
+from ..simplify.graph import GraphNode
 
 if TYPE_CHECKING:
     from ...schedules.words.tvm_types import Attribute
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HALF, WIDE = "float16", "float32"
 
 
-def slower(products: Sequence[Node], target: Target, policy: Policy, chosen: bool = False) -> str:
+def slower(products: Sequence[GraphNode], target: Target, policy: Policy, chosen: bool = False) -> str:
     """Why the ``products`` are left in float32, all of them, since blocks of channels of both kinds differ; empty where
     float16 is expected to be faster, memory counts, or they are ``chosen`` for being faster."""
     if policy.parts and has_matrix_unit(target):
@@ -36,7 +36,7 @@ def slower(products: Sequence[Node], target: Target, policy: Policy, chosen: boo
     return "Winograd's transforms are expected to be faster in float32" if wide < half / 2 else ""
 
 
-def _multiply_adds(node: Node) -> float:
+def _multiply_adds(node: GraphNode) -> float:
     """Multiply-adds of a product of static shape."""
     weight, result = node.inputs[1], node
     outputs = float(math.prod(result.shape or ()))
@@ -47,7 +47,7 @@ def _multiply_adds(node: Node) -> float:
     return float(math.prod(node.inputs[0].shape or ())) * math.prod((weight.shape or ())[1:])
 
 
-def _share(node: Node, target: Target, policy: Policy, dtype: str) -> float:
+def _share(node: GraphNode, target: Target, policy: Policy, dtype: str) -> float:
     """The part of the direct form's time that the best form in ``dtype`` takes."""
     if node.op not in OPERATORS or not policy.winograd or policy.small_weights:
         return 1.0
@@ -56,7 +56,7 @@ def _share(node: Node, target: Target, policy: Policy, dtype: str) -> float:
     return 1.0 if plan is None else min(1.0, plan.cycles / direct_cycles(target, facts))
 
 
-def facts_of(node: Node, dtype: str) -> ConvFacts:
+def facts_of(node: GraphNode, dtype: str) -> ConvFacts:
     """Of a convolution of static shape, in ``dtype``."""
     data, weight = (Value(i.name, tuple(i.shape or ()), dtype) for i in node.inputs)
     weight = Value(weight.name, weight.shape, weight.dtype, node.inputs[1].array)

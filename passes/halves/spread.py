@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from ...schedules.conv.facts import OPERATORS
 from ...schedules.conv.winograd.choose import LEAST_CHANNELS, applies
 from ...schedules.conv.winograd.transform import HALF4, HALF42
-from ..simplify.graph import Node
+from ..simplify.graph import GraphNode
 from .pays import facts_of
 
 # Of a layer: without a transform, with F(4x4, 3x3). F(4x2, 3x3) makes 0.0023, and F(2x2, 3x3) 0.0014. Measured on six
@@ -26,15 +26,15 @@ MOST = 6e-3  # of an output: comparisons allow 1e-2
 MEANS = frozenset(("relax.mean", "relax.sum", *(f"relax.nn.adaptive_avg_pool{d}d" for d in (1, 2, 3))))
 
 
-def most_growth(order: Sequence[Node], outputs: Sequence[Node], half: Collection[Node]) -> float:
+def most_growth(order: Sequence[GraphNode], outputs: Sequence[GraphNode], half: Collection[GraphNode]) -> float:
     """The growth of errors that transforms may have: that of large ones where outputs stay within MOST. ``order``: all
     nodes, inputs first; ``half``: the products in float16."""
     return HALF4.growth if _spread(order, outputs, set(half)) <= MOST else HALF42.growth
 
 
-def _spread(order: Sequence[Node], outputs: Sequence[Node], half: Collection[Node]) -> float:
+def _spread(order: Sequence[GraphNode], outputs: Sequence[GraphNode], half: Collection[GraphNode]) -> float:
     """The largest error of an output, where all layers that may have large transforms do."""
-    squares: dict[Node, float] = {}
+    squares: dict[GraphNode, float] = {}
     for node in order:
         found = max((squares.get(i, 0.0) for i in node.inputs), default=0.0)
         if node.op in MEANS:
@@ -45,13 +45,13 @@ def _spread(order: Sequence[Node], outputs: Sequence[Node], half: Collection[Nod
     return math.sqrt(max((squares.get(o, 0.0) for o in outputs), default=0.0))
 
 
-def _transformed(node: Node) -> bool:
+def _transformed(node: GraphNode) -> bool:
     if node.op not in OPERATORS or (node.inputs[1].shape or (0, 0))[1] < LEAST_CHANNELS:
         return False
     return applies(facts_of(node, "float16"))
 
 
-def _averaged(node: Node) -> float:
+def _averaged(node: GraphNode) -> float:
     """Elements of which one is made; 1 where sizes are open."""
     if not node.static or not node.inputs or not node.inputs[0].static:
         return 1.0

@@ -27,7 +27,7 @@ from ...schedules.words.group import Group, Value
 from ...schedules.words.layout import Layout
 from ...schedules.words.sizes import product, usual
 from ...targets.target import Target
-from ..fuse.graph import Graph
+from ..fuse.graph import ProgramGraph
 from ..fuse.outputs import copy_group, root_of
 from .moves import without_moves
 from .rename import anchor_reading, reading, result_renamed
@@ -61,7 +61,9 @@ class AssignLayouts:
     kept: tuple[tuple[Value, Value], ...] = ()
     name: str = "layout"
 
-    def apply(self, graph: Graph, groups: Sequence[Group], views: dict[Value, Value], target: Target) -> LayoutResult:
+    def apply(
+        self, graph: ProgramGraph, groups: Sequence[Group], views: dict[Value, Value], target: Target
+    ) -> LayoutResult:
         if not self.enabled:
             return LayoutResult(tuple(groups), {}, dict(views))
         return _Assigner(graph, list(groups), dict(views), target, self.rows, self.kept).run()
@@ -69,7 +71,7 @@ class AssignLayouts:
 
 @dataclass
 class _Assigner:
-    graph: Graph
+    graph: ProgramGraph
     groups: list[Group]
     views: dict[Value, Value]
     target: Target

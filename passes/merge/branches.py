@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..simplify.graph import CONST, Graph, Node
+from ..simplify.graph import CONST, Graph, GraphNode
 from ..simplify.patterns import ELEMENTWISE, split_constant
 
 MAPS = ELEMENTWISE | {
@@ -28,17 +28,17 @@ class Branch:
     """One product with constant weights that may be merged: ``result = product (+ bias)``, ``product = data x
     weights``, the weights being [K, N]."""
 
-    product: Node
-    result: Node
+    product: GraphNode
+    result: GraphNode
     bias: np.ndarray | None
 
     @property
-    def data(self) -> Node:
+    def data(self) -> GraphNode:
         """The left operand."""
         return self.product.inputs[0]
 
     @property
-    def weights(self) -> Node:
+    def weights(self) -> GraphNode:
         """The constant right operand, [K, N]."""
         return self.product.inputs[1]
 
@@ -53,7 +53,7 @@ def bundles(graph: Graph) -> Iterable[tuple[list[Branch], list[str]]]:
     products read."""
     nodes = graph.order()
     places = _attentions(nodes)
-    by_data: dict[Node, list[Branch]] = {}
+    by_data: dict[GraphNode, list[Branch]] = {}
     for node in nodes:
         branch = _branch(node)
         if branch is not None:
@@ -67,7 +67,7 @@ def bundles(graph: Graph) -> Iterable[tuple[list[Branch], list[str]]]:
             yield kept, [f"{b.product.place} stays apart: {why}" for b, why in zip(found, problems) if why]
 
 
-def _branch(node: Node) -> Branch | None:
+def _branch(node: GraphNode) -> Branch | None:
     if node.op != "relax.matmul" or node.shape is None or node.dtype not in DTYPES:
         return None
     data, weights = node.inputs if len(node.inputs) == 2 else (node, node)
@@ -79,7 +79,7 @@ def _branch(node: Node) -> Branch | None:
     return Branch(node, *biased) if biased is not None else Branch(node, node, None)
 
 
-def _biased(product: Node) -> tuple[Node, np.ndarray] | None:
+def _biased(product: GraphNode) -> tuple[GraphNode, np.ndarray] | None:
     """The addition of a number per column that alone reads ``product``."""
     if product.uses != 1 or not product.users:
         return None
@@ -94,7 +94,7 @@ def _biased(product: Node) -> tuple[Node, np.ndarray] | None:
     return user, np.broadcast_to(array.reshape(-1), (columns,))
 
 
-def _problem(branch: Branch, places: dict[tuple[Node, int], None]) -> str:
+def _problem(branch: Branch, places: dict[tuple[GraphNode, int], None]) -> str:
     ends = _ends(branch.result)
     if ends is None:
         return "its result would be copied"
@@ -103,11 +103,11 @@ def _problem(branch: Branch, places: dict[tuple[Node, int], None]) -> str:
     return "" if branch.weights.uses == 1 else WEIGHTS
 
 
-def _ends(result: Node) -> list[tuple[Node, int]] | None:
+def _ends(result: GraphNode) -> list[tuple[GraphNode, int]] | None:
     """The products of two variables, and which operand, that maps of ``result`` and of constants lead to; None if
     anything else reads it."""
-    inside: dict[Node, None] = {result: None}
-    found: dict[tuple[Node, int], None] = {}
+    inside: dict[GraphNode, None] = {result: None}
+    found: dict[tuple[GraphNode, int], None] = {}
     stack = [result]
     while stack:
         node = stack.pop()
@@ -125,9 +125,9 @@ def _ends(result: Node) -> list[tuple[Node, int]] | None:
     return list(found) if all(i.op == CONST or i in inside for i in read) else None
 
 
-def _attentions(nodes: Iterable[Node]) -> dict[tuple[Node, int], None]:
+def _attentions(nodes: Iterable[GraphNode]) -> dict[tuple[GraphNode, int], None]:
     """The operands that an attention reads Q, K and V as."""
-    found: dict[tuple[Node, int], None] = {}
+    found: dict[tuple[GraphNode, int], None] = {}
     for second in nodes:
         if second.op != "relax.matmul" or any(i.op == CONST for i in second.inputs):
             continue
@@ -137,7 +137,7 @@ def _attentions(nodes: Iterable[Node]) -> dict[tuple[Node, int], None]:
     return found
 
 
-def _scores(weights: Node) -> Node | None:
+def _scores(weights: GraphNode) -> GraphNode | None:
     """The product whose rows a softmax, and maps before it, make ``weights`` of."""
     if weights.op != "relax.nn.softmax" or weights.uses != 1:
         return None

@@ -31,7 +31,7 @@ from ..simplify.convert import Unreadable, read, replace_main, write
 from ..simplify.driver import unread_after
 from ..simplify.graph import Graph
 from ..simplify.provenance import attribute
-from ..simplify.rule import Builder
+from ..simplify.rule import RewriteBuilder
 from .branches import Branch, bundles
 
 GAIN = 0.995  # estimated time of one product over that of several: nearer than that, they stay
@@ -105,7 +105,7 @@ class Merge:
 
 def _merge(graph: Graph, branches: Sequence[Branch]) -> None:
     first = branches[0]
-    b = Builder(graph, first.product)
+    b = RewriteBuilder(graph, first.product)
     value = b.call(relax.op.matmul, first.data, b.const(np.concatenate([x.weights.array for x in branches], axis=1)))
     if any(x.bias is not None for x in branches):
         none = -0.0  # the one number that changes nothing

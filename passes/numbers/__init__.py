@@ -1,2 +1,2 @@
-from .numbers import Numbers as Numbers
+from .numbers import NumbersPass as NumbersPass
 from .products import ProductsOfBytes as ProductsOfBytes

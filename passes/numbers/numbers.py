@@ -26,8 +26,8 @@ from ...schedules.operators.recurrent import SCALES
 from ...schedules.operators.registry import attributes, call
 from ...targets.target import Target
 from ..result import Result
-from ..simplify.graph import CONST, Node
-from ..simplify.rule import Builder
+from ..simplify.graph import CONST, GraphNode
+from ..simplify.rule import RewriteBuilder
 from ..sweep import Build, closed, opened, sweep
 
 op = relax.op
@@ -38,7 +38,7 @@ Find = Callable[[np.ndarray], Found | None]
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumbersPass:
     """The pass that keeps weights as scaled integers. ``small``: recurrent weights that stay in the second-level cache
     as well, where memory goes before speed. ``rounded``: all such weights, to the nearest numbers."""
 
@@ -64,7 +64,7 @@ class Numbers:
         return replace(result, details={**result.details, "saved_bytes": saved, "largest_rounding": off})
 
 
-def _table(find: Find, taken: Taken, node: Node) -> Build | None:
+def _table(find: Find, taken: Taken, node: GraphNode) -> Build | None:
     """Builds the numbers of the rows that ``node`` takes of a constant table, which nothing else reads, as floats."""
     if node.op not in GATHERS or node.attr("axis") != 0 or node.inputs[0].op != CONST:
         return None
@@ -77,7 +77,7 @@ def _table(find: Find, taken: Taken, node: Node) -> Build | None:
     if found is None:
         return None
 
-    def build(b: Builder) -> Node:
+    def build(b: RewriteBuilder) -> GraphNode:
         taken.append((table.array.nbytes, found))
         value = b.call(op.astype, b.same(node, b.const(found.numbers), ids), "float32")
         if found.scales.size == 1:
@@ -88,7 +88,7 @@ def _table(find: Find, taken: Taken, node: Node) -> Build | None:
     return build
 
 
-def _recurrent(find: Find, taken: Taken, least: int, node: Node) -> Build | None:
+def _recurrent(find: Find, taken: Taken, least: int, node: GraphNode) -> Build | None:
     """Builds a recurrent layer on numbers, if its weights as floats are more than ``least`` bytes."""
     if node.op != RECURRENT:
         return None
@@ -110,7 +110,7 @@ def _recurrent(find: Find, taken: Taken, least: int, node: Node) -> Build | None
         packed = np.ascontiguousarray(numbers.numbers.reshape(rows.shape).transpose(0, 3, 1, 2))
         found[name] = packed, numbers.spread(rows.size // rows.shape[-1])
 
-    def build(b: Builder) -> Node:
+    def build(b: RewriteBuilder) -> GraphNode:
         taken.extend(rounded)
         ins = [b.const(found[n][0]) if n in found else value for n, value in operands.items()]
         scales = [b.const(found[n][1]) for n in found]

@@ -24,8 +24,8 @@ from ...schedules.operators.registry import attributes
 from ...targets.target import Target
 from ..result import Result
 from ..simplify.anchors import CONVOLUTIONS
-from ..simplify.graph import CONST, Node
-from ..simplify.rule import Builder
+from ..simplify.graph import CONST, GraphNode
+from ..simplify.rule import RewriteBuilder
 from ..sweep import Build, closed, opened, sweep
 
 op = relax.op
@@ -58,15 +58,15 @@ class ProductsOfBytes:
 class _Rounding:
     """The rules, and what they rounded: the constants by node, so that those that several read stay one."""
 
-    made: dict[Node, Numbers | None] = field(default_factory=dict)
-    shared: dict[Node, Node] = field(default_factory=dict)
+    made: dict[GraphNode, Numbers | None] = field(default_factory=dict)
+    shared: dict[GraphNode, GraphNode] = field(default_factory=dict)
 
     @property
     def off(self) -> float:
         """How far a weight is off at most, as a part of its channel's largest."""
         return max((found.off for found in self.made.values() if found is not None), default=0.0)
 
-    def _numbers(self, weight: Node, rows: Callable[[np.ndarray], np.ndarray]) -> Numbers | None:
+    def _numbers(self, weight: GraphNode, rows: Callable[[np.ndarray], np.ndarray]) -> Numbers | None:
         """The numbers of a constant, which ``rows`` turns into a row for each scale."""
         if weight.op != CONST or weight.dtype != "float32":
             return None
@@ -74,12 +74,12 @@ class _Rounding:
             self.made[weight] = nearest_numbers(rows(weight.array))
         return self.made[weight]
 
-    def _constant(self, b: Builder, weight: Node, numbers: np.ndarray) -> Node:
+    def _constant(self, b: RewriteBuilder, weight: GraphNode, numbers: np.ndarray) -> GraphNode:
         if weight not in self.shared or self.shared[weight].op != CONST:  # taken back with what read it
             self.shared[weight] = b.const(np.ascontiguousarray(numbers, np.float32))
         return self.shared[weight]
 
-    def convolution(self, node: Node) -> Build | None:
+    def convolution(self, node: GraphNode) -> Build | None:
         """conv(x, w[O, ...]) of floats."""
         if node.op not in CONVOLUTIONS or node.dtype != "float32":
             return None
@@ -90,7 +90,7 @@ class _Rounding:
         scales = found.spread(len(weight.array)).reshape(-1, *(1 for _ in weight.array.shape[2:]))
         return self._scaled(node, weight, found.numbers, scales)
 
-    def transposed(self, node: Node) -> Build | None:
+    def transposed(self, node: GraphNode) -> Build | None:
         """conv_transpose(x, w[C, M / groups, ...]): a scale for each group's output channels."""
         if node.op != "halotile.conv_transpose" or node.dtype != "float32" or len(node.inputs) != 2:
             return None
@@ -109,7 +109,7 @@ class _Rounding:
         back = found.numbers.reshape(groups, array.shape[1], array.shape[0] // groups, *array.shape[2:])
         return self._scaled(node, weight, np.moveaxis(back, 2, 1).reshape(array.shape), scales)
 
-    def product(self, node: Node) -> Build | None:
+    def product(self, node: GraphNode) -> Build | None:
         """matmul(x, w[K, N]) of floats."""
         if node.op != "relax.matmul" or node.dtype != "float32" or len(node.inputs) != 2:
             return None
@@ -121,8 +121,8 @@ class _Rounding:
             return None
         return self._scaled(node, weight, found.numbers.T, found.spread(weight.array.shape[1]))
 
-    def _scaled(self, node: Node, weight: Node, numbers: np.ndarray, scales: np.ndarray) -> Build:
-        def build(b: Builder) -> Node:
+    def _scaled(self, node: GraphNode, weight: GraphNode, numbers: np.ndarray, scales: np.ndarray) -> Build:
+        def build(b: RewriteBuilder) -> GraphNode:
             data = node.inputs[0]
             product = b.same(node, data, self._constant(b, weight, numbers))
             return b.call(op.multiply, product, b.const(scales))

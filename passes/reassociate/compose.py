@@ -18,38 +18,38 @@ import numpy as np
 from tvm import relax
 
 from ..simplify.anchors import CONVOLUTIONS, weight_index
-from ..simplify.graph import CONST, Node
+from ..simplify.graph import CONST, GraphNode
 from ..simplify.identity import RESHAPES, permutation
 from ..simplify.patterns import is_float, rounded, split_constant
-from ..simplify.rule import Builder
+from ..simplify.rule import RewriteBuilder
 from .pointwise import Pointwise, pointwise
 
 
 @dataclass(frozen=True)
-class _Way:
+class _ProductWay:
     """From a product up to another: ``moves`` with the channels' axis of their results, the last first."""
 
-    first: Node
-    moves: tuple[tuple[Node, int], ...]
+    first: GraphNode
+    moves: tuple[tuple[GraphNode, int], ...]
     bias: np.ndarray | None
 
 
 @dataclass
-class Products:
+class WeightProducts:
     """Products of pairs of constant weights, each computed once, with its node in the graph: an unrolled loop has the
     same pair in every round."""
 
-    arrays: dict[tuple[Node, Node], np.ndarray | None] = field(default_factory=dict)
-    nodes: dict[tuple[Node, Node], Node] = field(default_factory=dict)
+    arrays: dict[tuple[GraphNode, GraphNode], np.ndarray | None] = field(default_factory=dict)
+    nodes: dict[tuple[GraphNode, GraphNode], GraphNode] = field(default_factory=dict)
 
-    def array(self, first: Node, second: Pointwise) -> np.ndarray | None:
+    def array(self, first: GraphNode, second: Pointwise) -> np.ndarray | None:
         """The product of two pairs of weights, in the weights' dtype; None where a number would leave its range."""
         key = first.inputs[1], second.weight
         if key not in self.arrays:
             self.arrays[key] = rounded(_product(first, second.matrix), key[0].array.dtype)
         return self.arrays[key]
 
-    def node(self, b: Builder, first: Node, second: Pointwise) -> Node:
+    def node(self, b: RewriteBuilder, first: GraphNode, second: Pointwise) -> GraphNode:
         """The constant node of a product that :meth:`array` gave."""
         key = first.inputs[1], second.weight
         known = self.nodes.get(key)
@@ -58,7 +58,7 @@ class Products:
         return known
 
 
-def compose(node: Node, products: Products) -> Callable[[Builder], Node] | None:
+def compose(node: GraphNode, products: WeightProducts) -> Callable[[RewriteBuilder], GraphNode] | None:
     """What builds ``node``, two linear maps in a row, by one product; None if that is not possible, or not less
     work."""
     second = pointwise(node)
@@ -77,7 +77,7 @@ def compose(node: Node, products: Products) -> Callable[[Builder], Node] | None:
     before = pointwise(way.first)
     early = before is None or before.inputs > outputs or not way.moves
 
-    def build(b: Builder) -> Node:
+    def build(b: RewriteBuilder) -> GraphNode:
         if early:
             product = products.node(b, way.first, second)
             value = _replayed(b, b.same(way.first, way.first.inputs[0], product), way, outputs)
@@ -90,7 +90,7 @@ def compose(node: Node, products: Products) -> Callable[[Builder], Node] | None:
     return build
 
 
-def _product(first: Node, matrix: np.ndarray) -> np.ndarray:
+def _product(first: GraphNode, matrix: np.ndarray) -> np.ndarray:
     """Weights of ``first`` whose outputs are combined by ``matrix`` [outputs, new outputs]."""
     kernel = first.inputs[1].array.astype(np.float64)
     if first.op == "relax.matmul":
@@ -98,7 +98,7 @@ def _product(first: Node, matrix: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.tensordot(matrix.T, kernel, axes=1))
 
 
-def _replayed(b: Builder, value: Node, way: _Way, channels: int) -> Node:
+def _replayed(b: RewriteBuilder, value: GraphNode, way: _ProductWay, channels: int) -> GraphNode:
     for move, axis in reversed(way.moves):
         if move.op == "relax.permute_dims":
             value = b.same(move, value)
@@ -109,14 +109,14 @@ def _replayed(b: Builder, value: Node, way: _Way, channels: int) -> Node:
     return value
 
 
-def _way(second: Pointwise) -> _Way | None:
+def _way(second: Pointwise) -> _ProductWay | None:
     """The way from ``second`` up to the product before it, each step of it read by the next one only."""
     node, axis = second.data, second.axis
-    moves: list[tuple[Node, int]] = []
+    moves: list[tuple[GraphNode, int]] = []
     bias: np.ndarray | None = None
     while node.uses == 1 and node.static:
         if _is_linear(node, axis):
-            return _Way(node, tuple(moves), bias)
+            return _ProductWay(node, tuple(moves), bias)
         if node.op == "relax.permute_dims":
             moves.append((node, axis))
             axis = permutation(node)[axis]
@@ -137,7 +137,7 @@ def _way(second: Pointwise) -> _Way | None:
     return None
 
 
-def _is_linear(node: Node, axis: int) -> bool:
+def _is_linear(node: GraphNode, axis: int) -> bool:
     """A product with constant weights whose outputs' channels lie on ``axis``."""
     if not is_float(node) or weight_index(node) != 1 or not node.inputs[0].static:
         return False
@@ -146,7 +146,7 @@ def _is_linear(node: Node, axis: int) -> bool:
     return node.op in CONVOLUTIONS and int(node.attrs.groups) == 1 and axis == 1
 
 
-def _axis_before(node: Node, axis: int) -> int | None:
+def _axis_before(node: GraphNode, axis: int) -> int | None:
     """The axis of a reshape's operand that is ``axis`` of its result, with the same elements on either side."""
     shape, source = node.shape or (), node.inputs[0].shape
     if source is None or not node.inputs[0].static:
@@ -158,7 +158,7 @@ def _axis_before(node: Node, axis: int) -> int | None:
     return None
 
 
-def _shift(node: Node, axis: int) -> tuple[Node, np.ndarray] | None:
+def _shift(node: GraphNode, axis: int) -> tuple[GraphNode, np.ndarray] | None:
     """``(x, c)`` where the node computes x + c with a number per channel."""
     if node.op not in ("relax.add", "relax.subtract") or not is_float(node):
         return None

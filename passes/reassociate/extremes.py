@@ -16,10 +16,10 @@ from tvm import relax
 
 from ...schedules.operators.registry import call as own
 from ...schedules.words.tvm_types import Expr
-from ..simplify.graph import Node
+from ..simplify.graph import GraphNode
 from ..simplify.identity import permutation
 from ..simplify.patterns import ints
-from ..simplify.rule import Builder
+from ..simplify.rule import RewriteBuilder
 
 op = relax.op
 
@@ -27,12 +27,12 @@ _EXTREMES: dict[str, Callable[..., Expr]] = {"relax.max": op.max, "relax.min": o
 _ALL = (*_EXTREMES, "halotile.argmax", "halotile.argmin")
 
 
-def extreme_as_it_lies(node: Node) -> Callable[[Builder], Node] | None:
+def extreme_as_it_lies(node: GraphNode) -> Callable[[RewriteBuilder], GraphNode] | None:
     """What builds the maximum or minimum ``node`` on the tensor as it lies, before the transpose and slices that it is
     read through; None if there are none, or if the axes that are left would have to change places instead."""
     if node.op not in _ALL or node.attr("axis") is None:
         return None
-    cuts: list[Node] = []
+    cuts: list[GraphNode] = []
     turn = node.inputs[0]
     while turn.op == "relax.strided_slice" and _only_for_extremes(turn):
         if any(ints(turn.raw(k)) is None for k in range(1, len(turn.operands))):
@@ -47,7 +47,7 @@ def extreme_as_it_lies(node: Node) -> Callable[[Builder], Node] | None:
     if left != sorted(left) or not all(isinstance(d, int) for d in node.shape):
         return None
 
-    def build(b: Builder) -> Node:
+    def build(b: RewriteBuilder) -> GraphNode:
         x = turn.inputs[0]
         for cut in reversed(cuts):
             along, begin, end = (ints(cut.raw(k)) or [] for k in (1, 2, 3))
@@ -59,11 +59,11 @@ def extreme_as_it_lies(node: Node) -> Callable[[Builder], Node] | None:
     return build
 
 
-def _extreme(b: Builder, node: Node, x: Node, axes: list[int]) -> Node:
+def _extreme(b: RewriteBuilder, node: GraphNode, x: GraphNode, axes: list[int]) -> GraphNode:
     if node.op in _EXTREMES:
         return b.call(_EXTREMES[node.op], x, axes)
     return b.call(lambda v: own(node.op, v, axis=axes[0], keepdims=False, last=bool(node.attr("last"))), x)
 
 
-def _only_for_extremes(node: Node) -> bool:
+def _only_for_extremes(node: GraphNode) -> bool:
     return not node.outputs and all(u.op in (*_ALL, "relax.strided_slice") for u in node.users)

@@ -23,10 +23,10 @@ from tvm import relax
 from ...schedules.operators.registry import call
 from ...schedules.words.tvm_types import Attribute, Expr
 from ..simplify.anchors import CONVOLUTIONS, TRANSPOSED
-from ..simplify.graph import CONST, Node
+from ..simplify.graph import CONST, GraphNode
 from ..simplify.identity import RESHAPES
 from ..simplify.patterns import ELEMENTWISE, split_constant
-from ..simplify.rule import Builder
+from ..simplify.rule import RewriteBuilder
 
 op = relax.op
 
@@ -41,7 +41,7 @@ def moment(x: Expr, about: Expr, **attributes: Attribute) -> Expr:
     return call("halotile.moment", x, about, **attributes)
 
 
-def groups_by_channels(node: Node) -> Callable[[Builder], Node] | None:
+def groups_by_channels(node: GraphNode) -> Callable[[RewriteBuilder], GraphNode] | None:
     """What builds ``node``, the reshape behind a group norm of a convolution's image, by way of its channels' means;
     None if it is none."""
     if node.op not in RESHAPES or not node.static or node.rank != 4 or node.dtype != "float32":
@@ -66,11 +66,11 @@ def groups_by_channels(node: Node) -> Callable[[Builder], Node] | None:
         return None
     epsilon = float(norm.attr("epsilon"))
 
-    def build(b: Builder) -> Node:
-        def spread(value: Node) -> Node:
+    def build(b: RewriteBuilder) -> GraphNode:
+        def spread(value: GraphNode) -> GraphNode:
             return b.call(op.reshape, b.call(op.broadcast_to, value, [n, groups, own]), [n, channels, 1, 1])
 
-        def mean(about: Node, power: int) -> Node:
+        def mean(about: GraphNode, power: int) -> GraphNode:
             each = b.call(moment, x, spread(about), power=power)
             return b.call(op.mean, b.call(op.reshape, each, [n, groups, own]), [2], True)
 
@@ -92,9 +92,9 @@ def groups_by_channels(node: Node) -> Callable[[Builder], Node] | None:
     return build
 
 
-def _norm(node: Node) -> tuple[Node, list[tuple[Callable[..., Node], np.ndarray]]] | None:
+def _norm(node: GraphNode) -> tuple[GraphNode, list[tuple[Callable[..., GraphNode], np.ndarray]]] | None:
     """The norm without weights that ``node`` is, and the products and sums with constants behind it, in order."""
-    behind: list[tuple[Callable[..., Node], np.ndarray]] = []
+    behind: list[tuple[Callable[..., GraphNode], np.ndarray]] = []
     while node.uses == 1 and not node.outputs:
         if node.op == "halotile.standardise":
             return node, behind[::-1]
@@ -112,7 +112,7 @@ def _norm(node: Node) -> tuple[Node, list[tuple[Callable[..., Node], np.ndarray]
     return None
 
 
-def _single(weights: Node) -> np.ndarray | None:
+def _single(weights: GraphNode) -> np.ndarray | None:
     """The number that all weights are, if they are one."""
     if weights.op != CONST or weights.array.size == 0:
         return None
@@ -129,7 +129,7 @@ def _per_group(constant: np.ndarray, groups: int) -> np.ndarray | None:
     return constant.reshape(-1) if along else None
 
 
-def _of_convolution(node: Node) -> bool:
+def _of_convolution(node: GraphNode) -> bool:
     """True if a convolution's image is not far behind: it lies in channel blocks."""
     seen, stack = {node}, [node]
     while stack and len(seen) <= NEAR:

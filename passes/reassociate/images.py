@@ -15,10 +15,10 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
-from ..simplify.graph import CONST, Node
+from ..simplify.graph import CONST, GraphNode
 from ..simplify.identity import permutation
 from ..simplify.norms import standardise
-from ..simplify.rule import Builder
+from ..simplify.rule import RewriteBuilder
 from ..simplify.transposes import carries, grow
 
 op = relax.op
@@ -27,7 +27,7 @@ CHANNELS_LAST, CHANNELS_FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
 FARTHEST = 64  # operators to look through for the transpose before
 
 
-def as_image(node: Node) -> Callable[[Builder], Node] | None:
+def as_image(node: GraphNode) -> Callable[[RewriteBuilder], GraphNode] | None:
     """What builds ``node``, a product with constants or a norm along the last axis of a channels-last image, on the
     image with channels first; None if it is neither, or if that adds as many transposes as it removes."""
     if not _along_channels(node):
@@ -40,19 +40,19 @@ def as_image(node: Node) -> Callable[[Builder], Node] | None:
         return None
     build = _product if node.op == "relax.matmul" else _norm
 
-    def turned(b: Builder) -> Node:
+    def turned(b: RewriteBuilder) -> GraphNode:
         image = b.call(op.permute_dims, node.inputs[0], CHANNELS_FIRST)
         return b.call(op.permute_dims, build(b, node, image), CHANNELS_LAST)
 
     return turned
 
 
-def _product(b: Builder, node: Node, image: Node) -> Node:
+def _product(b: RewriteBuilder, node: GraphNode, image: GraphNode) -> GraphNode:
     weight = np.ascontiguousarray(node.inputs[1].array.T)[:, :, None, None]
     return b.call(op.nn.conv2d, image, b.const(weight))
 
 
-def _norm(b: Builder, node: Node, image: Node) -> Node:
+def _norm(b: RewriteBuilder, node: GraphNode, image: GraphNode) -> GraphNode:
     y = b.call(standardise, image, axes=[1], epsilon=float(node.attr("epsilon")))
     gamma, beta = (w.array.reshape(-1, 1, 1) for w in node.inputs[1:3])
     if not np.all(gamma == 1):
@@ -60,7 +60,7 @@ def _norm(b: Builder, node: Node, image: Node) -> Node:
     return b.call(op.add, y, b.const(beta)) if np.any(beta) else y
 
 
-def _along_channels(node: Node) -> bool:
+def _along_channels(node: GraphNode) -> bool:
     """True for a product of the last of four axes with constant weights, and a layer norm over it."""
     if not node.is_tensor or not node.static or node.rank != 4 or node.dtype != "float32":
         return False
@@ -74,7 +74,7 @@ def _along_channels(node: Node) -> bool:
     return all(w.op == CONST and w.rank == 1 for w in node.inputs[1:3])
 
 
-def _turned(node: Node) -> Node | None:
+def _turned(node: GraphNode) -> GraphNode | None:
     """The transpose to channels last that ``node`` is computed behind."""
     seen, queue = {node}, [node.inputs[0]]
     while queue and len(seen) <= FARTHEST:

@@ -13,9 +13,9 @@ import numpy as np
 from tvm import relax
 
 from ..simplify.anchors import CONVOLUTIONS, weight_index
-from ..simplify.graph import CONST, Node
+from ..simplify.graph import CONST, GraphNode
 from ..simplify.patterns import is_float
-from ..simplify.rule import Builder
+from ..simplify.rule import RewriteBuilder
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Pointwise:
     """A pointwise linear map: at every place, the channels times one constant ``matrix`` [inputs, outputs] in float64.
     ``axis`` is the channels' axis of data and result."""
 
-    node: Node
-    data: Node
+    node: GraphNode
+    data: GraphNode
     axis: int
 
     @property
@@ -36,7 +36,7 @@ class Pointwise:
         return int(self.weight.array.shape[1 if self.node.op == "relax.matmul" else 0])
 
     @property
-    def weight(self) -> Node:
+    def weight(self) -> GraphNode:
         return self.node.inputs[1]
 
     @cached_property
@@ -44,21 +44,21 @@ class Pointwise:
         array = self.weight.array
         return (array if self.node.op == "relax.matmul" else array.reshape(array.shape[:2]).T).astype(np.float64)
 
-    def on(self, b: Builder, data: Node, matrix: np.ndarray) -> Node:
+    def on(self, b: RewriteBuilder, data: GraphNode, matrix: np.ndarray) -> GraphNode:
         """This product or 1 x 1 convolution of ``data`` by ``matrix`` (in the weights' dtype) instead of its own."""
         if self.node.op == "relax.matmul":
             return b.call(relax.op.matmul, data, b.const(np.ascontiguousarray(matrix)))
         kernel = np.ascontiguousarray(matrix.T).reshape(*matrix.T.shape, *(1,) * (self.node.rank - 2))
         return b.same(self.node, data, b.const(kernel))
 
-    def biased(self, b: Builder, value: Node, bias: np.ndarray | None) -> Node:
+    def biased(self, b: RewriteBuilder, value: GraphNode, bias: np.ndarray | None) -> GraphNode:
         """``value`` plus ``bias``, a number for each channel."""
         if bias is None:
             return value
         return b.call(relax.op.add, value, b.const(bias.reshape(-1, *(1,) * (value.rank - 1 - self.axis))))
 
 
-def pointwise(node: Node) -> Pointwise | None:
+def pointwise(node: GraphNode) -> Pointwise | None:
     """``node`` as a pointwise linear map on a value of known shape; None if it is none."""
     if not node.is_tensor or not node.static or not is_float(node) or weight_index(node) != 1:
         return None
@@ -75,7 +75,7 @@ def pointwise(node: Node) -> Pointwise | None:
     return Pointwise(node, data, 1)
 
 
-def _at_one_place(node: Node, weight: np.ndarray) -> bool:
+def _at_one_place(node: GraphNode, weight: np.ndarray) -> bool:
     strides, padding = node.attr("strides"), node.attr("padding")
     return (
         int(node.attrs.groups) == 1

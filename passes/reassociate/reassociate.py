@@ -15,7 +15,7 @@ from tvm.ir import IRModule
 from ...targets.target import Target
 from ..result import Result
 from ..sweep import Rule, closed, opened, sweep
-from .compose import Products, compose
+from .compose import WeightProducts, compose
 from .extremes import extreme_as_it_lies
 from .group_norms import groups_by_channels
 from .images import as_image
@@ -45,7 +45,7 @@ class Reassociate:
             return Result(module, False)
         function, graph = found
         done: Counter[str] = Counter()
-        rules: dict[str, Rule] = {**_RULES, "compose": partial(compose, products=Products())}
+        rules: dict[str, Rule] = {**_RULES, "compose": partial(compose, products=WeightProducts())}
         if target is not None:
             rules |= {name: partial(rule, target=target) for name, rule in _RULES_OF_LANES.items()}
         while sweep(graph, rules, done):  # each saves multiply-adds, transposes or puts channels in order, so this ends

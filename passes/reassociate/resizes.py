@@ -15,16 +15,16 @@ from math import prod
 import numpy as np
 from tvm import relax
 
-from ..simplify.graph import CONST, Node
+from ..simplify.graph import CONST, GraphNode
 from ..simplify.patterns import rounded
-from ..simplify.rule import Builder
+from ..simplify.rule import RewriteBuilder
 from .pointwise import Pointwise, pointwise
 
 RESIZES = frozenset(("halotile.resample", "halotile.upsample"))
 ELEMENT_COST = 32  # multiply-adds in whose time an element is resized or added: a few, at the speed of the cache
 
 
-def resize_later(node: Node) -> Callable[[Builder], Node] | None:
+def resize_later(node: GraphNode) -> Callable[[RewriteBuilder], GraphNode] | None:
     """What builds ``node``, a pointwise linear map of an enlarged input, on the input before its resizes; None if there
     are none, or nothing is gained."""
     linear = pointwise(node)
@@ -38,7 +38,7 @@ def resize_later(node: Node) -> Callable[[Builder], Node] | None:
     if not any(chosen) or matrix is None:
         return None
 
-    def build(b: Builder) -> Node:
+    def build(b: RewriteBuilder) -> GraphNode:
         first, staying, bounds, sums = 0, [], [], []
         for part, source in zip(parts, chosen):
             rows = slice(first, first + int((part.shape or ())[1]))
@@ -64,15 +64,15 @@ def resize_later(node: Node) -> Callable[[Builder], Node] | None:
     return build
 
 
-def _parts(data: Node) -> list[Node]:
+def _parts(data: GraphNode) -> list[GraphNode]:
     """What a concatenation along the channels that nobody else reads joins; or the value itself."""
     joins = data.op == "relax.concat" and data.uses == 1 and int(data.attr("axis") or 0) % data.rank == 1
     return list(data.inputs) if joins else [data]
 
 
-def _enlarged(value: Node) -> tuple[Node, list[Node]] | None:
+def _enlarged(value: GraphNode) -> tuple[GraphNode, list[GraphNode]] | None:
     """What ``value`` is an enlargement of, and by which resizes in order; None if it is none, or read elsewhere."""
-    chain: list[Node] = []
+    chain: list[GraphNode] = []
     small = value
     while small.op in RESIZES and small.uses == 1 and small.static and _spatial(small):
         chain.insert(0, small)
@@ -82,7 +82,7 @@ def _enlarged(value: Node) -> tuple[Node, list[Node]] | None:
     return small, chain
 
 
-def _spatial(resize: Node) -> bool:
+def _spatial(resize: GraphNode) -> bool:
     """True if the resize leaves batch and channels alone."""
     if resize.op == "halotile.resample":
         axis = resize.attr("axis")
@@ -91,12 +91,12 @@ def _spatial(resize: Node) -> bool:
     return factors is not None and all(int(f) == 1 for f in factors[:2])
 
 
-def _places(value: Node) -> int:
+def _places(value: GraphNode) -> int:
     shape = value.shape or ()
     return prod(shape[:1] + shape[2:])
 
 
-def _gain(linear: Pointwise, part: Node, small: Node, alone: bool) -> int:
+def _gain(linear: Pointwise, part: GraphNode, small: GraphNode, alone: bool) -> int:
     """Multiply-adds saved, less what resizing other channels, and adding up, takes."""
     inputs = int((part.shape or ())[1])
     saved = inputs * linear.outputs * (_places(part) - _places(small))

@@ -23,19 +23,19 @@ from tvm import relax
 
 from ...targets.target import Target
 from ..simplify.anchors import CONVOLUTIONS, per_channel, weight_index
-from ..simplify.graph import CONST, Node
+from ..simplify.graph import CONST, GraphNode
 from ..simplify.identity import permutation
 from ..simplify.patterns import BINARY, UNARY, is_float
-from ..simplify.rule import Builder
+from ..simplify.rule import RewriteBuilder
 from .resizes import ELEMENT_COST
 
 op = relax.op
-Build = Callable[[Builder], Node]
+Build = Callable[[RewriteBuilder], GraphNode]
 _BLOCKS = [0, 3, 4, 1, 5, 2]  # [n, i, j, c, h, w] -> [n, c, h, i, w, j]
 _LANES = [0, 1, 4, 2, 5, 3]  # [n, c, i, j, h, w] -> the same
 
 
-def phases_side_by_side(node: Node, target: Target) -> Build | None:
+def phases_side_by_side(node: GraphNode, target: Target) -> Build | None:
     """What builds the transposed convolution ``node`` as a convolution of all phases and a pixel shuffle; None if that
     fills no more lanes of ``target``."""
     if node.op != "halotile.conv_transpose" or node.rank != 4 or not is_float(node) or weight_index(node) != 1:
@@ -66,7 +66,7 @@ def phases_side_by_side(node: Node, target: Target) -> Build | None:
         part = weight[:, :, i :: steps[0], j :: steps[1]][:, :, ::-1, ::-1].swapaxes(0, 1)
         wide[i, j, ..., taps[0] - part.shape[2] :, taps[1] - part.shape[3] :] = part
 
-    def build(b: Builder) -> Node:
+    def build(b: RewriteBuilder) -> GraphNode:
         batch = int((data.shape or ())[0])
         kernels = b.const(wide.reshape(phases * outputs, channels, *taps))
         value = b.call(op.nn.conv2d, data, kernels, padding=before + after)
@@ -86,7 +86,7 @@ def _in_lanes(channels: int, lanes: int) -> int:
     return -(-channels // lanes) * lanes
 
 
-def whole_blocks(node: Node, target: Target) -> Build | None:
+def whole_blocks(node: GraphNode, target: Target) -> Build | None:
     """What builds the permutation ``node`` of a pixel shuffle for channels in an order that moves whole blocks, which
     the convolution before it then makes; None if it is no such permutation."""
     if node.op != "relax.permute_dims" or node.rank != 6 or list(permutation(node)) != _LANES or not node.static:
@@ -103,19 +103,19 @@ def whole_blocks(node: Node, target: Target) -> Build | None:
     if ordered is None:
         return None
 
-    def build(b: Builder) -> Node:
+    def build(b: RewriteBuilder) -> GraphNode:
         return b.call(op.permute_dims, b.call(op.reshape, ordered(b), [batch, *ways, depth, height, width]), _BLOCKS)
 
     return build
 
 
-def _same_in_channels(value: Node, image: Node) -> bool:
+def _same_in_channels(value: GraphNode, image: GraphNode) -> bool:
     """Whether ``value``, stretched to ``image``, is the same in all of its channels."""
     shape = value.shape
     return shape is not None and (len(shape) < image.rank or shape[1] == 1)
 
 
-def _ordered(node: Node, order: np.ndarray) -> Build | None:
+def _ordered(node: GraphNode, order: np.ndarray) -> Build | None:
     """Builds ``node`` with its channels in another order, by that of weights; None where it is no convolution with
     maps behind it that others do not read."""
     if node.uses != 1 or not node.static:

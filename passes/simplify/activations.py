@@ -8,19 +8,19 @@ from collections.abc import Callable
 from tvm import relax
 
 from ...schedules.words.tvm_types import Expr
-from .graph import CONST, Graph, Node
+from .graph import CONST, Graph, GraphNode
 from .patterns import is_float, near, other, scalar, split_constant
 from .rule import STRICT, Declined, Rewrite, Rule
 
 op = relax.op
 
 
-def factors(node: Node, limit: int = 4) -> list[Node]:
+def factors(node: GraphNode, limit: int = 4) -> list[GraphNode]:
     """The operands of a product, however it is bracketed; inner products must have one reader.
 
     A division by a constant scalar counts as a factor through :func:`constant_factor`.
     """
-    result: list[Node] = []
+    result: list[GraphNode] = []
     stack = [node]
     while stack:
         current = stack.pop()
@@ -32,7 +32,7 @@ def factors(node: Node, limit: int = 4) -> list[Node]:
     return result
 
 
-def scaled(node: Node) -> tuple[Node, float]:
+def scaled(node: GraphNode) -> tuple[GraphNode, float]:
     """``(x, c)`` where the node is ``c * x`` or ``x / (1/c)`` with one constant number, else ``(node, 1.0)``."""
     if node.op in ("relax.multiply", "relax.divide"):
         pair = split_constant(node)
@@ -50,7 +50,7 @@ def close(a: float, b: float) -> bool:
     return abs(a - b) <= 2e-6 * abs(b)
 
 
-def product_form(node: Node, limit: int = 5) -> tuple[float, list[Node]]:
+def product_form(node: GraphNode, limit: int = 5) -> tuple[float, list[GraphNode]]:
     """A product as one number and the factors that are not constant numbers."""
     constant, parts = 1.0, []
     for factor in factors(node, limit):
@@ -76,7 +76,7 @@ class RecogniseGelu(Rule):
     modes = STRICT
     roots = frozenset(("relax.multiply", "relax.divide"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if not is_float(node):
             return None
         outer, body = (1.0, node) if node.op == "relax.multiply" else scaled(node)[::-1]
@@ -103,17 +103,17 @@ class RecogniseGelu(Rule):
         return None
 
 
-def _unary(function: Callable[..., Expr], x: Node) -> Rewrite:
+def _unary(function: Callable[..., Expr], x: GraphNode) -> Rewrite:
     return Rewrite(lambda b: b.call(function, x))
 
 
-def one_plus(node: Node) -> Node | None:
+def one_plus(node: GraphNode) -> GraphNode | None:
     """x of a node that is 1 + x."""
     pair = split_constant(node)
     return pair[0] if pair is not None and near(pair[1], 1.0) else None
 
 
-def _half_plus_half(node: Node) -> Node | None:
+def _half_plus_half(node: GraphNode) -> GraphNode | None:
     """y of 0.5 + 0.5 * y."""
     pair = split_constant(node)
     if pair is None or not near(pair[1], 0.5):
@@ -122,7 +122,7 @@ def _half_plus_half(node: Node) -> Node | None:
     return y if y is not pair[0] and close(c, 0.5) else None
 
 
-def _gelu_polynomial(node: Node, x: Node) -> bool:
+def _gelu_polynomial(node: GraphNode, x: GraphNode) -> bool:
     """Whether ``node`` is sqrt(2/pi) * (x + 0.044715 x^3), or sqrt(2/pi) * x * (1 + 0.044715 x^2)."""
     constant, parts = product_form(node)
     if not close(constant, math.sqrt(2 / math.pi)):
@@ -138,7 +138,7 @@ def _gelu_polynomial(node: Node, x: Node) -> bool:
     return False
 
 
-def _monomial(node: Node, x: Node) -> tuple[int, bool]:
+def _monomial(node: GraphNode, x: GraphNode) -> tuple[int, bool]:
     """(degree in x, whether the coefficient is 0.044715) of a product of powers of x; degree 0 if it is none."""
     constant, parts = product_form(node, 6)
     degree = 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .graph import ITEM, Graph, Node
+from .graph import ITEM, Graph, GraphNode
 from .patterns import finite, is_float, is_integer, split_constant
 
 #: Beyond these a reordered product or sum could overflow, vanish or lose what the original kept (strict mode).
@@ -23,10 +23,10 @@ CANCELLATION = 2.0**12
 class Affine:
     """``scale * base + shift``; ``links`` are the nodes that were read, the last one first."""
 
-    base: Node
+    base: GraphNode
     scale: np.ndarray
     shift: np.ndarray
-    links: tuple[Node, ...]
+    links: tuple[GraphNode, ...]
     objection: str = ""
 
     @property
@@ -38,13 +38,13 @@ class Affine:
         return bool(np.any(self.shift != 0))
 
 
-def read_affine(node: Node, graph: Graph) -> Affine:
+def read_affine(node: GraphNode, graph: Graph) -> Affine:
     """The longest chain that ends in ``node`` and is read by nobody else on the way (``node`` itself may be).
 
     A chain of length 0 has ``base = node``. ``objection`` is set when the links can't be merged in strict mode.
     """
     wide = np.float64 if is_float(node) else np.dtype(node.dtype)
-    links: list[Node] = []
+    links: list[GraphNode] = []
     scale, shift = np.ones((), wide), np.zeros((), wide)
     partial: list[tuple[np.ndarray, np.ndarray]] = []
     objection = ""
@@ -70,7 +70,7 @@ def read_affine(node: Node, graph: Graph) -> Affine:
     return Affine(current, scale, shift, tuple(links), objection)
 
 
-def _link(node: Node, graph: Graph) -> tuple[Node, np.ndarray, np.ndarray, str] | None:
+def _link(node: GraphNode, graph: Graph) -> tuple[GraphNode, np.ndarray, np.ndarray, str] | None:
     """``(x, scale, shift, objection)`` where ``node`` computes ``scale * x + shift`` of its same-shaped operand x."""
     if node.op == ITEM:
         return _batch_norm(node, graph)
@@ -105,7 +105,7 @@ def _link(node: Node, graph: Graph) -> tuple[Node, np.ndarray, np.ndarray, str] 
     return x, 1.0 / c, zero, problem
 
 
-def _batch_norm(item: Node, graph: Graph) -> tuple[Node, np.ndarray, np.ndarray, str] | None:
+def _batch_norm(item: GraphNode, graph: Graph) -> tuple[GraphNode, np.ndarray, np.ndarray, str] | None:
     """gamma * (x - mean) / sqrt(variance + epsilon) + beta, as scale and shift along the axis."""
     norm = item.inputs[0]
     if item.attrs != 0 or norm.op != "relax.nn.batch_norm" or bool(norm.attrs.training) or norm.uses != 1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .graph import CONST, Node
+from .graph import CONST, GraphNode
 from .patterns import squeeze_leading
 
 CONVOLUTIONS = frozenset(f"relax.nn.conv{d}d" for d in (1, 2, 3))
@@ -15,7 +15,7 @@ TRANSPOSED = frozenset(f"relax.nn.conv{d}d_transpose" for d in (1, 2, 3)) | {"ha
 ANCHORS = CONVOLUTIONS | TRANSPOSED | {"relax.matmul"}
 
 
-def weight_index(node: Node) -> int | None:
+def weight_index(node: GraphNode) -> int | None:
     """Which input of the anchor is its constant weight; None when there is none or both are."""
     if node.op in CONVOLUTIONS | TRANSPOSED:
         kernel, data = node.attr("kernel_layout") or "IO", node.attr("data_layout") or "NC"
@@ -40,7 +40,7 @@ def per_channel(array: np.ndarray, rank: int, channels: int) -> np.ndarray | Non
     return array.reshape(-1)
 
 
-def scale_output(node: Node, scale: np.ndarray) -> np.ndarray | str:
+def scale_output(node: GraphNode, scale: np.ndarray) -> np.ndarray | str:
     """Weights W' with ``anchor(x, W') = scale * anchor(x, W)``."""
     index = weight_index(node)
     if index is None:
@@ -61,7 +61,7 @@ def scale_output(node: Node, scale: np.ndarray) -> np.ndarray | str:
     return (weight.reshape(groups, -1, *weight.shape[1:]) * blocks).reshape(weight.shape)
 
 
-def _scale_matmul_output(node: Node, weight: np.ndarray, scale: np.ndarray, index: int) -> np.ndarray | str:
+def _scale_matmul_output(node: GraphNode, weight: np.ndarray, scale: np.ndarray, index: int) -> np.ndarray | str:
     s = squeeze_leading(scale)
     if weight.ndim < 2:
         return weight * s if s.ndim == 0 else "the weights are a vector and the constant is not one number"
@@ -76,7 +76,7 @@ def _scale_matmul_output(node: Node, weight: np.ndarray, scale: np.ndarray, inde
     return weight * s
 
 
-def scale_input(node: Node, scale: np.ndarray) -> np.ndarray | str:
+def scale_input(node: GraphNode, scale: np.ndarray) -> np.ndarray | str:
     """Weights W' with ``anchor(x, W') = anchor(scale * x, W)``."""
     index = weight_index(node)
     if index is None:
@@ -111,7 +111,7 @@ def _scale_matmul_input(weight: np.ndarray, scale: np.ndarray, index: int) -> np
     return weight * s[:, 0] if weight.ndim > 1 else "the weights are a vector"
 
 
-def shift_input(node: Node, shift: np.ndarray) -> np.ndarray | str:
+def shift_input(node: GraphNode, shift: np.ndarray) -> np.ndarray | str:
     """The constant B, broadcast against the result, with ``anchor(x + shift, W) = anchor(x, W) + B``.
 
     Zero padding does not see the shift, so a padded convolution declines.

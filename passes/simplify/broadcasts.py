@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from .graph import CONST, Graph, Node
+from .graph import CONST, Graph, GraphNode
 from .patterns import BINARY, ELEMENTWISE, shrunk
-from .rule import EXACT, Builder, Declined, Rewrite, Rule
+from .rule import EXACT, Declined, Rewrite, RewriteBuilder, Rule
 
 op = relax.op
 _LARGEST_REGION = 64
 BROADCASTING = BINARY | {"relax.where"}
 
 
-def stretched(node: Node) -> Node | None:
+def stretched(node: GraphNode) -> GraphNode | None:
     """The operand of a node that only repeats it along dims of one (or new leading dims); None for real repeats."""
     if node.op == "relax.broadcast_to":
         return node.inputs[0]
@@ -61,7 +61,7 @@ class DropBroadcast(Rule):
     modes = EXACT
     roots = frozenset(("relax.broadcast_to", "relax.tile", "relax.reshape", "relax.expand_dims"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         x = _without_leading_ones(node, graph) or stretched(node)
         if x is None or x.shape is None or node.outputs or not node.users:
             return None
@@ -71,7 +71,7 @@ class DropBroadcast(Rule):
                     return Declined("no other operand has the full shape")
                 return None
 
-        def build(b: Builder) -> dict[Node, Node]:
+        def build(b: RewriteBuilder) -> dict[GraphNode, GraphNode]:
             return {
                 user: b.same(user, *(x if i is node else i for i in user.inputs)) for user in list(node.users)
             }
@@ -79,7 +79,7 @@ class DropBroadcast(Rule):
         return Rewrite(build)
 
     @staticmethod
-    def _takes(user: Node, node: Node, x: Node, graph: Graph) -> bool:
+    def _takes(user: GraphNode, node: GraphNode, x: GraphNode, graph: Graph) -> bool:
         if user.op == "relax.matmul":
             index = user.inputs.index(node)
             if user.inputs[0] is user.inputs[1] or x.rank < 2 or node.rank < 2:
@@ -97,7 +97,7 @@ class DropBroadcast(Rule):
         return graph.same_shape(broadcast_shape(graph, [s for s in shapes if s is not None]), user.shape)
 
 
-def _without_leading_ones(node: Node, graph: Graph) -> Node | None:
+def _without_leading_ones(node: GraphNode, graph: Graph) -> GraphNode | None:
     """The operand of a reshape that only puts dims of one in front of it: of integers or flags, and of floats with open
     dims, such as masks and tables that are no constants then."""
     if node.op not in ("relax.reshape", "relax.expand_dims"):
@@ -123,7 +123,7 @@ class SinkBroadcast(Rule):
     modes = EXACT
     roots = ELEMENTWISE
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         movers = [i for i in node.inputs if i.op in ("relax.broadcast_to", "relax.tile")]
         if not movers:
             return None
@@ -141,7 +141,7 @@ class SinkBroadcast(Rule):
             elif not _constant_along(i, first):
                 return None
 
-        def build(b: Builder) -> Node:
+        def build(b: RewriteBuilder) -> GraphNode:
             small = b.same(node, *(i.inputs[0] if i in movers else i for i in node.inputs))
             return _repeat(b, small, first)
 
@@ -160,11 +160,11 @@ class SinkSharedBroadcast(Rule):
     modes = EXACT
     roots = frozenset(("relax.broadcast_to", "relax.tile"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if node.outputs or len(node.users) < 2 or node.shape is None:
             return None
-        members: dict[Node, None] = {}
-        movers: dict[Node, None] = {node: None}
+        members: dict[GraphNode, None] = {}
+        movers: dict[GraphNode, None] = {node: None}
         queue = list(node.users)
         while queue and len(members) < _LARGEST_REGION:
             user = queue.pop(0)
@@ -186,28 +186,33 @@ class SinkSharedBroadcast(Rule):
 
     @staticmethod
     def _sunk(
-        b: Builder, node: Node, members: list[Node], movers: list[Node], exposed: list[Node], graph: Graph
-    ) -> dict[Node, Node]:
-        small: dict[Node, Node] = {m: m.inputs[0] for m in movers}
+        b: RewriteBuilder,
+        node: GraphNode,
+        members: list[GraphNode],
+        movers: list[GraphNode],
+        exposed: list[GraphNode],
+        graph: Graph,
+    ) -> dict[GraphNode, GraphNode]:
+        small: dict[GraphNode, GraphNode] = {m: m.inputs[0] for m in movers}
         inside = set(members)
         for member in [n for n in graph.order() if n in inside]:
             small[member] = b.same(member, *(small.get(i, i) for i in member.inputs))
         return {m: _repeat(b, small[m], node) for m in exposed}
 
 
-def _repeat(b: Builder, x: Node, mover: Node) -> Node:
+def _repeat(b: RewriteBuilder, x: GraphNode, mover: GraphNode) -> GraphNode:
     if mover.op == "relax.tile":
         return b.call(op.tile, x, [int(r) for r in mover.attr("repeats")])
     return b.call(op.broadcast_to, x, list(mover.shape or ()))
 
 
-def _alike(a: Node, b: Node, graph: Graph) -> bool:
+def _alike(a: GraphNode, b: GraphNode, graph: Graph) -> bool:
     return graph.same_shape(a.inputs[0].shape, b.inputs[0].shape) and (
         a.op != "relax.tile" or a.attr("repeats") == b.attr("repeats")
     )
 
 
-def _constant_along(node: Node, mover: Node) -> bool:
+def _constant_along(node: GraphNode, mover: GraphNode) -> bool:
     """Whether ``node`` does not vary along the axes that ``mover`` repeats, and has no axis that its operand lacks."""
     shape, source = node.shape, mover.inputs[0].shape
     if shape is None or source is None or mover.shape is None or len(shape) > len(source):
@@ -222,7 +227,7 @@ def _constant_along(node: Node, mover: Node) -> bool:
     return True
 
 
-def _repeats(mover: Node) -> list[int]:
+def _repeats(mover: GraphNode) -> list[int]:
     repeats = [int(r) for r in mover.attr("repeats")]
     return [1] * (mover.rank - len(repeats)) + repeats
 
@@ -243,7 +248,7 @@ class BroadcastChain(Rule):
     modes = EXACT
     roots = frozenset(("relax.broadcast_to",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         inner = node.inputs[0]
         if inner.op != "relax.broadcast_to" or node.shape is None:
             return None
@@ -259,7 +264,7 @@ class TileAsBroadcast(Rule):
     modes = EXACT
     roots = frozenset(("relax.tile",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         x = stretched(node)
         if x is None or node.shape is None:
             return None
@@ -279,7 +284,7 @@ class ShrinkConstant(Rule):
     modes = EXACT
     roots = BROADCASTING
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if not node.is_tensor or all(i.op == CONST for i in node.inputs):
             return None
         for index, constant in enumerate(node.inputs):
@@ -298,8 +303,8 @@ class ShrinkConstant(Rule):
         return None
 
     @staticmethod
-    def _replace(node: Node, index: int, small: np.ndarray) -> Rewrite:
-        def build(b: Builder) -> Node:
+    def _replace(node: GraphNode, index: int, small: np.ndarray) -> Rewrite:
+        def build(b: RewriteBuilder) -> GraphNode:
             inputs = list(node.inputs)
             inputs[index] = b.const(small)
             return b.same(node, *inputs)

@@ -19,7 +19,7 @@ from ...schedules.words.sizes import SYMBOLS, symbol_atoms
 from ...schedules.words.tvm_types import Binding, Expr
 from .anchors import ANCHORS
 from .convert import constant, expression, read, with_sizes
-from .graph import CONST, INPUT, ITEM, OPAQUE, Node
+from .graph import CONST, INPUT, ITEM, OPAQUE, GraphNode
 from .interpret import interpret
 from .rule import EXACT, Rule
 
@@ -36,7 +36,7 @@ class TranslationCheck:
         self.checked = 0
         self.skipped = 0
 
-    def __call__(self, rule: Rule, replacements: Mapping[Node, Node], touched: Collection[Node]) -> None:
+    def __call__(self, rule: Rule, replacements: Mapping[GraphNode, GraphNode], touched: Collection[GraphNode]) -> None:
         """``touched`` are the nodes that the rewrite makes or removes: the cut lies above all of them."""
         pairs = list(replacements.items())
         roots = [n for pair in pairs for n in pair]
@@ -65,7 +65,7 @@ class TranslationCheck:
                     self._compare(rule, old, before, after, exact)
         self.checked += 1
 
-    def _compare(self, rule: Rule, old: Node, before: np.ndarray, after: np.ndarray, exact: bool) -> None:
+    def _compare(self, rule: Rule, old: GraphNode, before: np.ndarray, after: np.ndarray, exact: bool) -> None:
         if not isinstance(before, np.ndarray) or not isinstance(after, np.ndarray):
             return
         if self._mode == "finite" and before.dtype.kind not in "biu" and not np.all(np.isfinite(before)):
@@ -101,15 +101,15 @@ def _first(array: np.ndarray) -> str:
     return np.array2string(array.reshape(-1)[:4], precision=5)
 
 
-def _elements(node: Node) -> int:
+def _elements(node: GraphNode) -> int:
     return int(np.prod([d if isinstance(d, int) else 3 for d in node.shape or ()], dtype=np.int64))
 
 
-def _cut(roots: Iterable[Node], touched: Collection[Node]) -> list[Node]:
+def _cut(roots: Iterable[GraphNode], touched: Collection[GraphNode]) -> list[GraphNode]:
     """Nodes at which the computation of ``roots`` starts, none of them above another that is computed."""
-    depth: dict[Node, int] = {}
+    depth: dict[GraphNode, int] = {}
     stack = [(r, 0) for r in roots]
-    cut: dict[Node, None] = {}
+    cut: dict[GraphNode, None] = {}
     while stack:
         node, level = stack.pop()
         if node.op == CONST or depth.get(node, _DEEPEST + 1) <= level:
@@ -125,10 +125,10 @@ def _cut(roots: Iterable[Node], touched: Collection[Node]) -> list[Node]:
     return list(cut)
 
 
-def _function(outputs: list[Node], cut: list[Node]) -> tuple[relax.Function, list[Var]]:
+def _function(outputs: list[GraphNode], cut: list[GraphNode]) -> tuple[relax.Function, list[Var]]:
     """A function of the cut's values that returns ``outputs``, and the symbols that its shapes use."""
     parameters = [relax.Var(f"p{k}", n.ty) for k, n in enumerate(cut)]
-    exprs: dict[Node, Expr] = dict(zip(cut, parameters))
+    exprs: dict[GraphNode, Expr] = dict(zip(cut, parameters))
     bindings: list[Binding] = []
     stack = list(outputs)
     while stack:
@@ -174,7 +174,7 @@ def _allowed(symbol: Var, size: int) -> int:
     return size
 
 
-def _feeds(inputs: list[Node], seed: int, special: bool) -> list[np.ndarray]:
+def _feeds(inputs: list[GraphNode], seed: int, special: bool) -> list[np.ndarray]:
     rng = np.random.default_rng(seed + 17)
     arrays = []
     for node in inputs:

@@ -6,7 +6,7 @@ import math
 
 from tvm import relax
 
-from .graph import Graph, Node
+from .graph import Graph, GraphNode
 from .patterns import is_float, is_value, scalar, split_constant
 from .rule import STRICT, Declined, Rewrite, Rule
 
@@ -24,7 +24,7 @@ class RecogniseClip(Rule):
     modes = STRICT
     roots = frozenset(("relax.minimum", "relax.maximum", "relax.nn.relu", "relax.clip"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         outer = limits(node, graph)
         inner = limits(outer[0], graph) if outer is not None else None
         if outer is None or inner is None or node.dtype != "float32":
@@ -41,7 +41,7 @@ class RecogniseClip(Rule):
         return Rewrite(lambda b: b.call(op.clip, x, low, high), rounds=False)
 
 
-def limits(node: Node, graph: Graph) -> tuple[Node, float, float] | None:
+def limits(node: GraphNode, graph: Graph) -> tuple[GraphNode, float, float] | None:
     """(x, low, high) of a node that limits x by constant numbers."""
     if node.op == "relax.nn.relu":
         return node.inputs[0], 0.0, math.inf
@@ -70,7 +70,7 @@ class MaximumWithZero(Rule):
     modes = STRICT
     roots = frozenset(("relax.maximum",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         pair = split_constant(node)
         if (
             pair is None

@@ -14,7 +14,7 @@ import numpy as np
 import tvm_ffi
 
 from ...schedules.words.tvm_types import Attribute, Expr
-from .graph import CONST, INPUT, OPAQUE, Graph, Node, plain
+from .graph import CONST, INPUT, OPAQUE, Graph, GraphNode, plain
 from .provenance import joined
 
 COMMUTATIVE = frozenset(
@@ -35,8 +35,8 @@ COMMUTATIVE = frozenset(
 def share_common(graph: Graph) -> Counter[str]:
     """Merges equal nodes of ``graph`` in place; how many of each kind."""
     counts: Counter[str] = Counter()
-    seen: dict[tuple[Attribute, ...], list[Node]] = {}
-    numbers: dict[Node, int] = {}
+    seen: dict[tuple[Attribute, ...], list[GraphNode]] = {}
+    numbers: dict[GraphNode, int] = {}
     for node in graph.order():
         numbers[node] = len(numbers)
         if node.op in (INPUT, OPAQUE):
@@ -54,14 +54,14 @@ def share_common(graph: Graph) -> Counter[str]:
     return counts
 
 
-def _constant_key(node: Node) -> tuple[str, str, tuple[int, ...], bytes]:
+def _constant_key(node: GraphNode) -> tuple[str, str, tuple[int, ...], bytes]:
     array = node.array
     flat = array.reshape(-1)
     probe = flat[:: max(1, flat.size // 16)][:16]
     return ("const", str(array.dtype), array.shape, probe.tobytes())
 
 
-def _call_key(node: Node, numbers: dict[Node, int]) -> tuple[Attribute, ...]:
+def _call_key(node: GraphNode, numbers: dict[GraphNode, int]) -> tuple[Attribute, ...]:
     inputs = [numbers[i] for i in node.inputs]
     if node.op in COMMUTATIVE:
         inputs.sort()
@@ -76,7 +76,7 @@ def _literal_key(literal: Expr) -> bytes | int:
     return np.float64(value).tobytes() if isinstance(value, float) else tvm_ffi.structural_hash(literal)
 
 
-def _same_payload(a: Node, b: Node) -> bool:
+def _same_payload(a: GraphNode, b: GraphNode) -> bool:
     if a.op == CONST:
         return _same_bits(a.array, b.array)
     if isinstance(a.attrs, int) or isinstance(b.attrs, int):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ...schedules.words.tvm_types import Attribute
 from .anchors import CONVOLUTIONS, TRANSPOSED
 from .broadcasts import BROADCASTING
-from .graph import CONST, INPUT, ITEM, Graph, Node
+from .graph import CONST, INPUT, ITEM, Graph, GraphNode
 from .identity import RESHAPES, permutation
 from .patterns import UNARY, scalar, split_constant
 from .space import space_to_depth
@@ -35,28 +35,28 @@ class Composite:
     """``members`` in program order; the last one gives the result."""
 
     operator: str
-    members: tuple[Node, ...]
+    members: tuple[GraphNode, ...]
     attributes: dict[str, Attribute] = field(default_factory=dict)
 
     @property
-    def result(self) -> Node:
+    def result(self) -> GraphNode:
         return self.members[-1]
 
     @property
-    def inputs(self) -> list[Node]:
+    def inputs(self) -> list[GraphNode]:
         """What the members read that is none of them, each once."""
         return list(dict.fromkeys(i for m in self.members for i in m.inputs if i not in self.members))
 
 
-Found = tuple[str, list[Node], dict[str, Attribute]]
-Recogniser = Callable[[Node, Graph], "Found | None"]
+Found = tuple[str, list[GraphNode], dict[str, Attribute]]
+Recogniser = Callable[[GraphNode, Graph], "Found | None"]
 
 
 def composites(graph: Graph) -> list[Composite]:
     """Disjoint composites of ``graph``, the larger kinds first; every member but the last is read by members only."""
     order = graph.order()
     place = {n: k for k, n in enumerate(order)}
-    taken: set[Node] = set()
+    taken: set[GraphNode] = set()
     found: list[Composite] = []
     for recognise in (_attention, _norm, _moves, _select, _length, _anchor):
         for node in reversed(order):
@@ -73,21 +73,21 @@ def composites(graph: Graph) -> list[Composite]:
     return sorted(found, key=lambda c: place[c.result])
 
 
-def _own(node: Node) -> bool:
+def _own(node: GraphNode) -> bool:
     """Whether the value serves its one reader only."""
     return node.uses == 1 and node.op not in (INPUT, CONST)
 
 
-def _only_reader(node: Node) -> Node | None:
+def _only_reader(node: GraphNode) -> GraphNode | None:
     return next(iter(node.users)) if node.uses == 1 and node.users else None
 
 
 # ---------------------------------------------------------------------- convolutions and products
 
 
-def _anchor(node: Node, graph: Graph) -> Found | None:
+def _anchor(node: GraphNode, graph: Graph) -> Found | None:
     """anchor(x, W) [* scale] [+ bias], where a matrix product may read transposed operands."""
-    members: list[Node] = [node]
+    members: list[GraphNode] = [node]
     current = node
     attributes: dict[str, Attribute] = {}
     if current.op == "relax.add":
@@ -115,7 +115,7 @@ def _anchor(node: Node, graph: Graph) -> Found | None:
     return "halotile.linear" if "bias" in attributes else "relax.matmul", members, attributes
 
 
-def _is_transposed(node: Node) -> bool:
+def _is_transposed(node: GraphNode) -> bool:
     """Whether the node swaps the last two axes, and no others."""
     if node.op != "relax.permute_dims":
         return False
@@ -127,7 +127,7 @@ def _is_transposed(node: Node) -> bool:
 # ---------------------------------------------------------------------- attention
 
 
-def _attention(node: Node, graph: Graph) -> Found | None:
+def _attention(node: GraphNode, graph: Graph) -> Found | None:
     """softmax(scale * (q @ k) + mask) @ v, with the transposes that only bring q, k, v and the result into place."""
     if node.op != "relax.matmul" or node.inputs[0].op == CONST:
         return None
@@ -155,9 +155,9 @@ def _attention(node: Node, graph: Graph) -> Found | None:
     return "halotile.attention", members, {"masked": any(len(n.inputs) > 1 and _masks(n) for n in way[:-1])}
 
 
-def _way_to_product(scores: Node) -> list[Node] | None:
+def _way_to_product(scores: GraphNode) -> list[GraphNode] | None:
     """The elementwise operators from the softmax up to a matrix product, the product last."""
-    way: list[Node] = []
+    way: list[GraphNode] = []
     current = scores
     while len(way) < _LONGEST and _own(current):
         way.append(current)
@@ -175,7 +175,7 @@ def _way_to_product(scores: Node) -> list[Node] | None:
     return None
 
 
-def _leads_to_product(node: Node, depth: int) -> bool:
+def _leads_to_product(node: GraphNode, depth: int) -> bool:
     if depth == 0 or not _own(node) or not node.is_tensor or "float" not in node.dtype:
         return False
     if node.op == "relax.matmul":
@@ -185,16 +185,16 @@ def _leads_to_product(node: Node, depth: int) -> bool:
     return False
 
 
-def _masks(node: Node) -> bool:
+def _masks(node: GraphNode) -> bool:
     return node.op == "relax.where" or node.op == "relax.add" or node.op == "relax.subtract"
 
 
 # ---------------------------------------------------------------------- norms and moves
 
 
-def _norm(node: Node, graph: Graph) -> Found | None:
+def _norm(node: GraphNode, graph: Graph) -> Found | None:
     """A norm in groups of channels, or along axes that its weights don't vary along, with those weights behind it."""
-    members: list[Node] = []
+    members: list[GraphNode] = []
     current = node
     for kind in ("relax.add", "relax.multiply"):
         if current.op == kind:
@@ -221,7 +221,7 @@ def _norm(node: Node, graph: Graph) -> Found | None:
     return "halotile.group_norm", [*members, before], {"groups": groups if isinstance(groups, int) else str(groups)}
 
 
-def _moves(node: Node, graph: Graph) -> Found | None:
+def _moves(node: GraphNode, graph: Graph) -> Found | None:
     """reshape, permute, reshape of an image that is a pixel shuffle, its inverse, or a channel shuffle; and an image
     resized along its rows, then along its columns."""
     if node.op == "halotile.resample" and node.inputs[0].op == node.op and _own(node.inputs[0]):
@@ -251,7 +251,7 @@ def _moves(node: Node, graph: Graph) -> Found | None:
     return None
 
 
-def _select(node: Node, graph: Graph) -> Found | None:
+def _select(node: GraphNode, graph: Graph) -> Found | None:
     """x[:, 2], a slice of one whose axis is dropped."""
     cut = node.inputs[0] if node.op in RESHAPES else node
     if cut.op != "relax.strided_slice" or not _own(cut) or cut.shape is None or cut.inputs[0].shape is None:
@@ -265,7 +265,7 @@ def _select(node: Node, graph: Graph) -> Found | None:
     return "halotile.select", [cut, node], {"axis": axis}
 
 
-def _length(node: Node, graph: Graph) -> Found | None:
+def _length(node: GraphNode, graph: Graph) -> Found | None:
     """sqrt(sum(x * x)), the Euclidean length."""
     if node.op != "relax.sqrt" or node.inputs[0].op != "relax.sum" or not _own(node.inputs[0]):
         return None
@@ -276,6 +276,6 @@ def _length(node: Node, graph: Graph) -> Found | None:
     return "halotile.reduce_l2", [square, total, node], {"axis": total.attr("axis")}
 
 
-def _shuffles_nhwc(x: Node, shape: tuple[SizeLike, ...], node: Node, graph: Graph) -> bool:
+def _shuffles_nhwc(x: GraphNode, shape: tuple[SizeLike, ...], node: GraphNode, graph: Graph) -> bool:
     n, h, r, w, q, c = shape
     return r == q and isinstance(r, int) and graph.same_shape(node.shape, (n, h, w, c * r * r))

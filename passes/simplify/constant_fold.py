@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .evaluate import evaluate, steps
-from .graph import CONST, ITEM, Graph, Node
+from .graph import CONST, ITEM, Graph, GraphNode
 from .interpret import compiled
 from .rule import EXACT, Declined, Rewrite, Rule
 
@@ -43,7 +43,7 @@ class FoldConstants(Rule):
         self._exact = float_mode == "exact"
         self._growth, self._steps = GROWTH_LIMIT, STEPS_LIMIT
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         source = node.inputs[0] if node.op == ITEM else node
         if node.op == ITEM and source.op != "relax.split":
             return None
@@ -66,7 +66,7 @@ class FoldConstants(Rule):
         return Rewrite(lambda b: b.const(value))
 
 
-def folded(node: Node, source: Node, exact: bool) -> np.ndarray | Declined:
+def folded(node: GraphNode, source: GraphNode, exact: bool) -> np.ndarray | Declined:
     """The value of ``node`` (an item of ``source``, or that itself) on constants; ``exact``: as the kernel gives it."""
     arrays = [i.array for i in source.inputs]
     rounds = node.op in _ROUNDED and node.dtype.startswith(("float", "bfloat"))

@@ -13,7 +13,7 @@ from ...schedules.words.group import CONTROL
 from ...schedules.words.provenance import names_of, span_of
 from ...schedules.words.sizes import dim_of, value_of
 from ...schedules.words.tvm_types import Binding, Expr
-from .graph import CONST, INPUT, ITEM, OPAQUE, TUPLE, Graph, Node
+from .graph import CONST, INPUT, ITEM, OPAQUE, TUPLE, Graph, GraphNode
 
 
 class Unreadable(Exception):
@@ -22,10 +22,10 @@ class Unreadable(Exception):
 
 def read(function: relax.Function) -> Graph:
     """The graph of ``function``, whose body must be straight-line code. Raises :class:`Unreadable` otherwise."""
-    table: dict[Expr, Node] = {}
+    table: dict[Expr, GraphNode] = {}
     inputs = []
     for k, parameter in enumerate(function.params):
-        node = Node(INPUT, [], (), None, parameter.ty)
+        node = GraphNode(INPUT, [], (), None, parameter.ty)
         node._var, node.name, node.order = parameter, parameter.name, (-1.0, k)
         table[parameter] = node
         inputs.append(node)
@@ -52,16 +52,16 @@ def read(function: relax.Function) -> Graph:
     return graph
 
 
-def _read_binding(graph: Graph, table: dict[Expr, Node], binding: Binding) -> Node:
+def _read_binding(graph: Graph, table: dict[Expr, GraphNode], binding: Binding) -> GraphNode:
     if isinstance(binding, relax.MatchCast):
         inner = _lookup(graph, table, binding.value)
-        node = graph.link(Node(OPAQUE, [inner], (0,), binding, binding.var.ty))
+        node = graph.link(GraphNode(OPAQUE, [inner], (0,), binding, binding.var.ty))
         graph.pinned.append(node)
         return node
     return _lookup(graph, table, binding.value)
 
 
-def _lookup(graph: Graph, table: dict[Expr, Node], expr: Expr) -> Node:
+def _lookup(graph: Graph, table: dict[Expr, GraphNode], expr: Expr) -> GraphNode:
     """The node of an expression; variables and constants are found in ``table``, calls become new nodes."""
     if isinstance(expr, Var):
         if expr not in table:
@@ -69,27 +69,27 @@ def _lookup(graph: Graph, table: dict[Expr, Node], expr: Expr) -> Node:
         return table[expr]
     if isinstance(expr, GenericConst):
         if expr not in table:
-            node = Node(CONST, [], (), None, expr.ty)
+            node = GraphNode(CONST, [], (), None, expr.ty)
             node.value = expr.value
             node.order = (0.0, len(table))
             table[expr] = node
         return table[expr]
     if isinstance(expr, Tuple):
         inputs = [_lookup(graph, table, f) for f in expr.fields]
-        return Node(TUPLE, inputs, tuple(range(len(inputs))), None, expr.ty)
+        return GraphNode(TUPLE, inputs, tuple(range(len(inputs))), None, expr.ty)
     if isinstance(expr, TupleGetItem):
         source = _lookup(graph, table, expr.tuple_value)
         if source.op == TUPLE:
             return source.inputs[expr.index]
-        return graph.link(Node(ITEM, [source], (0,), int(expr.index), expr.ty))
+        return graph.link(GraphNode(ITEM, [source], (0,), int(expr.index), expr.ty))
     if isinstance(expr, Call) and isinstance(expr.op, Op):
         return graph.link(from_call(expr, lambda e: _lookup(graph, table, e)))
     raise Unreadable(f"it holds a {type(expr).__name__}")
 
 
-def from_call(call: Call, lookup: Callable[[Expr], Node]) -> Node:
+def from_call(call: Call, lookup: Callable[[Expr], GraphNode]) -> GraphNode:
     """An unlinked node for ``call``; ``lookup`` finds the node of a tensor expression."""
-    inputs: list[Node] = []
+    inputs: list[GraphNode] = []
 
     def enter(expr: Expr) -> int:
         inputs.append(lookup(expr))
@@ -109,7 +109,7 @@ def from_call(call: Call, lookup: Callable[[Expr], Node]) -> Node:
                 operands.append(len(inputs) - 1)
         else:
             operands.append(arg)
-    return Node(call.op.name, inputs, tuple(operands), call.attrs, call.ty)
+    return GraphNode(call.op.name, inputs, tuple(operands), call.attrs, call.ty)
 
 
 def _is_runtime(var: Var) -> bool:
@@ -122,7 +122,7 @@ def _is_tensor(expr: Expr) -> bool:
 
 def write(graph: Graph, function: relax.Function) -> relax.Function:
     """The Relax function of ``graph``: one dataflow block that returns one tuple of the outputs."""
-    exprs: dict[Node, Expr] = {}
+    exprs: dict[GraphNode, Expr] = {}
     bindings: list[Binding] = []
     names: set[str] = {p.name for p in function.params}
     for node in graph.order():
@@ -152,7 +152,7 @@ def write(graph: Graph, function: relax.Function) -> relax.Function:
     return relax.Function(list(function.params), body, result.ty, True, function.attrs, function.span)
 
 
-def expression(node: Node, inputs: list[Expr]) -> Expr:
+def expression(node: GraphNode, inputs: list[Expr]) -> Expr:
     """The Relax expression of an operator node on given input expressions."""
     if node.op == ITEM:
         return TupleGetItem(inputs[0], node.attrs)
@@ -167,7 +167,7 @@ def expression(node: Node, inputs: list[Expr]) -> Expr:
     return Call(Op.get(node.op), args, node.attrs, ret_ty=node.ty)
 
 
-def constant(node: Node) -> Expr:
+def constant(node: GraphNode) -> Expr:
     if isinstance(node.value, np.ndarray):
         return relax.const(np.ascontiguousarray(node.value).reshape(node.value.shape), node.dtype)
     return GenericConst(node.value, node.ty)

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 
 from ...errors import InternalError
 from .common import share_common
-from .graph import CONST, INPUT, Graph, Node
+from .graph import CONST, INPUT, Graph, GraphNode
 from .measure import measure
 from .provenance import attribute
-from .rule import Builder, Declined, Rewrite, Rule
+from .rule import Declined, Rewrite, RewriteBuilder, Rule
 from .steps import before_steps
 
 #: A rewrite may add this many bytes of constants beyond those that it makes superfluous.
 CONSTANT_GROWTH = 64 << 20
 
 #: Called with the rule, its replacements, and the nodes that it makes or removes.
-Check = Callable[[Rule, dict[Node, Node], set[Node]], None]
+Check = Callable[[Rule, dict[GraphNode, GraphNode], set[GraphNode]], None]
 
 
 @dataclass
@@ -93,10 +93,10 @@ def _sweep(graph: Graph, rules: Callable[[str], list[Rule]], record: Record, che
 
 
 def _apply(
-    graph: Graph, node: Node, rewrite: Rewrite, rule: Rule, check: Check | None, stepped: set[Node]
+    graph: Graph, node: GraphNode, rewrite: Rewrite, rule: Rule, check: Check | None, stepped: set[GraphNode]
 ) -> Declined | bool | None:
     """Carries ``rewrite`` out if types agree and the measure falls; True when it did."""
-    builder = Builder(graph, node)
+    builder = RewriteBuilder(graph, node)
     built = rewrite.build(builder)
     replacements = built if isinstance(built, dict) else {node: built}
     reason = _objection(graph, replacements, builder.created)
@@ -120,7 +120,7 @@ def _apply(
     return True
 
 
-def _objection(graph: Graph, replacements: dict[Node, Node], created: list[Node]) -> str | None:
+def _objection(graph: Graph, replacements: dict[GraphNode, GraphNode], created: list[GraphNode]) -> str | None:
     """Why the rewrite must not be carried out; empty when it is merely no improvement, None when it is fine."""
     for old, new in replacements.items():
         if not graph.same_type(old, new):
@@ -142,10 +142,10 @@ def _objection(graph: Graph, replacements: dict[Node, Node], created: list[Node]
     return None
 
 
-def unread_after(replacements: dict[Node, Node], created: Iterable[Node]) -> set[Node]:
+def unread_after(replacements: dict[GraphNode, GraphNode], created: Iterable[GraphNode]) -> set[GraphNode]:
     """The nodes that nobody reads once ``replacements`` are made."""
     targets = set(replacements.values())
-    dying: set[Node] = set()
+    dying: set[GraphNode] = set()
     stack = [*replacements, *(n for n in created if not n.users and not n.outputs and n not in targets)]
     while stack:
         node = stack.pop()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tvm import relax
 
-from .graph import Graph, Node
-from .rule import STRICT, Builder, Declined, Rewrite, Rule
+from .graph import Graph, GraphNode
+from .rule import STRICT, Declined, Rewrite, RewriteBuilder, Rule
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -61,7 +61,7 @@ class EinsumAsMatmul(Rule):
     modes = STRICT
     roots = frozenset(("halotile.einsum",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         plan = Contraction.parse(str(node.attr("equation")))
         if isinstance(plan, str):
             return Declined(plan)
@@ -83,7 +83,9 @@ class EinsumAsMatmul(Rule):
         return Rewrite(lambda builder: _product(builder, plan, a, b, size))
 
 
-def _product(b: Builder, plan: Contraction, left: Node, right: Node, size: dict[str, SizeLike]) -> Node:
+def _product(
+    b: RewriteBuilder, plan: Contraction, left: GraphNode, right: GraphNode, size: dict[str, SizeLike]
+) -> GraphNode:
     batch = [size[x] for x in plan.batch]
     n, k = (math.prod(size[x] for x in letters) for letters in (plan.columns, plan.summed))
     rows = [size[x] for x in plan.rows]
@@ -98,7 +100,7 @@ def _product(b: Builder, plan: Contraction, left: Node, right: Node, size: dict[
     return _arranged(b, product, letters, plan.out, [size[c] for c in plan.out])
 
 
-def _arranged(b: Builder, x: Node, have: str, want: str, shape: list[SizeLike]) -> Node:
+def _arranged(b: RewriteBuilder, x: GraphNode, have: str, want: str, shape: list[SizeLike]) -> GraphNode:
     """``x`` with its letters in the order ``want``, seen as ``shape``."""
     if have != want:
         x = b.call(op.permute_dims, x, [have.index(c) for c in want])

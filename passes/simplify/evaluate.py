@@ -14,17 +14,17 @@ import numpy as np
 
 from ...schedules.math.wrapping import truncated_array
 from .evaluate_own import OWN
-from .graph import ITEM, Node
+from .graph import ITEM, GraphNode
 from .patterns import ints
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
     from ...schedules.words.tvm_types import Attribute
 
-Evaluator = Callable[[Node, Sequence[np.ndarray]], "np.ndarray | None"]
+Evaluator = Callable[[GraphNode, Sequence[np.ndarray]], "np.ndarray | None"]
 
 
-def evaluate(node: Node, inputs: Sequence[np.ndarray]) -> np.ndarray | None:
+def evaluate(node: GraphNode, inputs: Sequence[np.ndarray]) -> np.ndarray | None:
     """The value of ``node`` (one tensor) on ``inputs``, or None when numpy can't tell it bit for bit alike."""
     function = TABLE.get(node.op)
     if function is None:
@@ -40,7 +40,7 @@ def evaluate(node: Node, inputs: Sequence[np.ndarray]) -> np.ndarray | None:
     return value if str(value.dtype) == node.dtype else value.astype(node.dtype)
 
 
-def steps(node: Node, inputs: Sequence[np.ndarray]) -> int:
+def steps(node: GraphNode, inputs: Sequence[np.ndarray]) -> int:
     """What :func:`evaluate` takes, in steps of which a second has about 1e9: some elements in one, and more of
     products, whose blocks stay in caches."""
     if node.op == "relax.matmul":
@@ -67,13 +67,13 @@ def _truncated_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
 
 
 def _integers_only(function: Callable[..., np.ndarray]) -> Evaluator:
-    def apply(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
+    def apply(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray | None:
         return None if np.any(x[1] == 0) else function(x[0], x[1])
 
     return apply
 
 
-def _power(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
+def _power(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray | None:
     if x[0].dtype.kind in "iu" and np.any(x[1] < 0):
         return None
     value = np.power(x[0], x[1])
@@ -82,7 +82,7 @@ def _power(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
     return value
 
 
-def _strided_slice(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
+def _strided_slice(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray | None:
     parts = [ints(node.raw(k)) for k in range(1, len(node.operands))]
     if any(p is None for p in parts):
         return None
@@ -105,7 +105,7 @@ def _slice(begin: int, end: int, stride: int, length: int) -> slice:
     return slice(begin, end, stride)
 
 
-def _take(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
+def _take(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray | None:
     axis, mode = node.attrs.axis, str(node.attrs.mode)
     size = x[0].size if axis is None else x[0].shape[int(axis)]
     index = x[1]
@@ -119,7 +119,7 @@ def _take(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
 
 
 def _reduce(function: Callable[..., np.ndarray]) -> Evaluator:
-    def apply(node: Node, x: Sequence[np.ndarray]) -> np.ndarray:
+    def apply(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray:
         axis = node.attrs.axis
         axes = None if axis is None else tuple(int(a) for a in axis)
         wide = x[0].astype(np.float64) if x[0].dtype.kind not in "biu" else x[0]
@@ -131,7 +131,7 @@ def _reduce(function: Callable[..., np.ndarray]) -> Evaluator:
 def _extreme(function: Callable[..., np.ndarray], neutral: Callable[[np.dtype], float]) -> Evaluator:
     """The largest or least; of nothing, what changes no other."""
 
-    def apply(node: Node, x: Sequence[np.ndarray]) -> np.ndarray:
+    def apply(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray:
         kept = {"initial": neutral(x[0].dtype)} if not x[0].size else {}
         axis = node.attrs.axis
         axes = None if axis is None else tuple(int(a) for a in axis)
@@ -148,7 +148,7 @@ def _largest(dtype: np.dtype) -> float:
     return np.iinfo(dtype).max if dtype.kind in "iu" else True if dtype.kind == "b" else np.inf
 
 
-def _astype(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
+def _astype(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray | None:
     a = x[0]
     if node.dtype == "bool":
         return a != 0
@@ -164,7 +164,7 @@ def _np_dtype(name: str) -> np.dtype | str:
     return getattr(ml_dtypes, name) if name.startswith(("bfloat", "float8")) else name
 
 
-def _pad(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
+def _pad(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray | None:
     width = [int(v) for v in node.attrs.pad_width]
     if str(node.attrs.pad_mode) != "constant" or min(width, default=0) < 0:
         return None
@@ -172,18 +172,18 @@ def _pad(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
     return np.pad(x[0], pairs, constant_values=np.asarray(node.attrs.pad_value).astype(x[0].dtype))
 
 
-def _matmul(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
+def _matmul(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray | None:
     if x[0].dtype.kind not in "iu":
         return np.matmul(x[0].astype(np.float64), x[1].astype(np.float64))
     return np.matmul(x[0], x[1])
 
 
-def _reshape(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
+def _reshape(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray | None:
     return x[0].reshape(node.shape or ()) if node.static else None
 
 
 def _filled(value: SizeLike | None) -> Evaluator:
-    def apply(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
+    def apply(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray | None:
         if not node.static:
             return None
         return np.full(node.shape or (), x[0].reshape(()) if value is None else value, _np_dtype(node.dtype))
@@ -191,7 +191,7 @@ def _filled(value: SizeLike | None) -> Evaluator:
     return apply
 
 
-def _arange(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
+def _arange(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray | None:
     values = [node.raw(k) for k in range(3)]
     if not all(isinstance(v, (int, float)) for v in values):
         return None
@@ -199,14 +199,14 @@ def _arange(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
 
 
 def _tri(function: Callable[..., np.ndarray]) -> Evaluator:
-    def apply(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
+    def apply(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray | None:
         k = node.raw(1)
         return function(x[0], k if isinstance(k, int) else 0) if k is None or isinstance(k, int) else None
 
     return apply
 
 
-def _item(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
+def _item(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray | None:
     source = node.inputs[0]
     if source.op != "relax.split":
         return None
@@ -217,7 +217,7 @@ def _item(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
     return np.take(x[0], range(start, start + sizes[node.attrs]), axis=axis)
 
 
-def _clip(node: Node, x: Sequence[np.ndarray]) -> np.ndarray | None:
+def _clip(node: GraphNode, x: Sequence[np.ndarray]) -> np.ndarray | None:
     low, high = node.raw(1), node.raw(2)
     if not isinstance(low, (int, float)) or not isinstance(high, (int, float)):
         return None

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .graph import Node
+from .graph import GraphNode
 
 Arrays = Sequence[np.ndarray]
 
 
-def _quotient(node: Node, x: Arrays) -> np.ndarray:
+def _quotient(node: GraphNode, x: Arrays) -> np.ndarray:
     """Towards zero; nothing is divided by zero."""
     a, b = x
     safe = np.where(b == 0, np.ones_like(b), b)
@@ -21,7 +21,7 @@ def _quotient(node: Node, x: Arrays) -> np.ndarray:
     return np.where(b == 0, np.zeros_like(a), rounded).astype(a.dtype)
 
 
-def _remainder(node: Node, x: Arrays) -> np.ndarray | None:
+def _remainder(node: GraphNode, x: Arrays) -> np.ndarray | None:
     a, b = x
     if a.dtype.kind not in "iu":
         return None
@@ -30,7 +30,7 @@ def _remainder(node: Node, x: Arrays) -> np.ndarray | None:
     return np.where(b == 0, np.zeros_like(a), found)
 
 
-def _shifted(node: Node, x: Arrays) -> np.ndarray:
+def _shifted(node: GraphNode, x: Arrays) -> np.ndarray:
     a, b = x
     bits = 8 * a.dtype.itemsize
     inside = (b >= 0) & (b < bits)
@@ -45,7 +45,7 @@ def _shifted(node: Node, x: Arrays) -> np.ndarray:
     )
 
 
-def _power(node: Node, x: Arrays) -> np.ndarray:
+def _power(node: GraphNode, x: Arrays) -> np.ndarray:
     """By squaring, modulo the type's width; of a negative exponent what is left of the inverse."""
     a, b = np.broadcast_arrays(*x)
     result, base, left = np.ones_like(a), a.copy(), np.where(b < 0, np.zeros_like(b), b)
@@ -64,19 +64,19 @@ def _places(indices: np.ndarray, length: int) -> np.ndarray:
     return np.clip(np.where(wide < 0, wide + length, wide), 0, length - 1)
 
 
-def _gather(node: Node, x: Arrays) -> np.ndarray:
+def _gather(node: GraphNode, x: Arrays) -> np.ndarray:
     axis = int(node.attr("axis"))
     return np.take(x[0], _places(x[1], x[0].shape[axis]), axis)
 
 
-def _gather_elements(node: Node, x: Arrays) -> np.ndarray:
+def _gather_elements(node: GraphNode, x: Arrays) -> np.ndarray:
     axis = int(node.attr("axis"))
     index: list[np.ndarray] = list(np.indices(x[1].shape, sparse=True))
     index[axis] = _places(x[1], x[0].shape[axis])
     return x[0][tuple(index)]
 
 
-def _gather_nd(node: Node, x: Arrays) -> np.ndarray:
+def _gather_nd(node: GraphNode, x: Arrays) -> np.ndarray:
     batch = int(node.attr("batch_dims"))
     outer = x[1].shape[:-1]
     index: list[np.ndarray] = list(np.indices(outer, sparse=True))[:batch]
@@ -84,7 +84,7 @@ def _gather_nd(node: Node, x: Arrays) -> np.ndarray:
     return x[0][tuple(index)]
 
 
-def _slice(node: Node, x: Arrays) -> np.ndarray:
+def _slice(node: GraphNode, x: Arrays) -> np.ndarray:
     out = x[0]
     for axis, (begin, step, length) in enumerate(zip(*(node.attr(n) for n in ("begin", "step", "shape")))):
         if (begin, step, length) != (0, 1, out.shape[axis]):
@@ -92,12 +92,12 @@ def _slice(node: Node, x: Arrays) -> np.ndarray:
     return out
 
 
-def _pad(node: Node, x: Arrays) -> np.ndarray:
+def _pad(node: GraphNode, x: Arrays) -> np.ndarray:
     return np.pad(x[0], [*zip(node.attr("begin"), node.attr("end"))], constant_values=x[1].reshape(())[()])
 
 
-def _running(function: Callable[..., np.ndarray]) -> Callable[[Node, Arrays], np.ndarray | None]:
-    def apply(node: Node, x: Arrays) -> np.ndarray | None:
+def _running(function: Callable[..., np.ndarray]) -> Callable[[GraphNode, Arrays], np.ndarray | None]:
+    def apply(node: GraphNode, x: Arrays) -> np.ndarray | None:
         if x[0].dtype.kind not in "iu":
             return None
         axis = int(node.attr("axis"))
@@ -111,7 +111,7 @@ def _running(function: Callable[..., np.ndarray]) -> Callable[[Node, Arrays], np
     return apply
 
 
-def _saturated(node: Node, x: Arrays) -> np.ndarray:
+def _saturated(node: GraphNode, x: Arrays) -> np.ndarray:
     """Within limits, NaN at the low one."""
     a, low, high = x[0], node.attr("low"), node.attr("high")
     with np.errstate(invalid="ignore"):
@@ -119,7 +119,7 @@ def _saturated(node: Node, x: Arrays) -> np.ndarray:
     return held.astype(node.dtype)
 
 
-OWN: dict[str, Callable[[Node, Arrays], np.ndarray | None]] = {
+OWN: dict[str, Callable[[GraphNode, Arrays], np.ndarray | None]] = {
     "halotile.integer_divide": _quotient,
     "halotile.modulo": _remainder,
     "halotile.bit_shift": _shifted,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .graph import CONST, Node
+from .graph import CONST, GraphNode
 from .patterns import holds, is_float, is_integer
 
 #: Floats of these are never below zero. Integers wrap: the least one has no absolute value.
@@ -22,7 +22,7 @@ _KEEP = frozenset(
 _WRAPS = frozenset(f"relax.{n}" for n in "add multiply sum mean divide nn.avg_pool2d".split())
 
 
-def nonnegative(node: Node, depth: int = 8) -> bool:
+def nonnegative(node: GraphNode, depth: int = 8) -> bool:
     """Whether no element is below zero (a NaN may be among them, and a -0.0)."""
     if node.op == CONST:
         return bool(
@@ -57,7 +57,7 @@ def nonnegative(node: Node, depth: int = 8) -> bool:
 _POSITIVE_ZERO = frozenset(f"relax.{n}" for n in "abs exp square sigmoid nn.softmax nn.softplus cosh".split())
 
 
-def no_negative_zero(node: Node, depth: int = 8) -> bool:
+def no_negative_zero(node: GraphNode, depth: int = 8) -> bool:
     """Whether a nonnegative value is known to hold no -0.0 either."""
     if node.op == CONST:
         return not np.any(np.signbit(node.array)) if is_float(node) else True
@@ -83,7 +83,7 @@ _NEVER_NAN_IF_NOT_BEFORE = frozenset(
 )
 
 
-def never_nan(node: Node, depth: int = 8) -> bool:
+def never_nan(node: GraphNode, depth: int = 8) -> bool:
     """Whether no element can be NaN, whatever the inputs are: integers, flags, and what only moves or rounds them."""
     if not is_float(node):
         return True

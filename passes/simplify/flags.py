@@ -8,10 +8,10 @@ import numpy as np
 from tvm import relax
 
 from .evaluate import evaluate
-from .graph import Graph, Node
+from .graph import Graph, GraphNode
 from .logic import MOVES
 from .patterns import is_float, scalar
-from .rule import EXACT, Builder, Declined, Rewrite, Rule, filled
+from .rule import EXACT, Declined, Rewrite, RewriteBuilder, Rule, filled
 
 op = relax.op
 
@@ -35,7 +35,7 @@ class FunctionOfFlag(Rule):
     modes = EXACT
     roots = _COMPARISONS | _BINARY | _UNARY
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if node.op == "relax.divide" and not is_float(node):
             return None
         if node.op == "relax.astype" and node.dtype != "bool" and node.inputs[0].op == "relax.astype":
@@ -50,7 +50,7 @@ class FunctionOfFlag(Rule):
             return None
         first, second = (np.asarray(v).reshape(()) for v in values if v is not None)
 
-        def build(b: Builder) -> Node:
+        def build(b: RewriteBuilder) -> GraphNode:
             flag = choice.flag
             for move in reversed(moves):
                 flag = b.same(move, flag)
@@ -61,7 +61,7 @@ class FunctionOfFlag(Rule):
         return Rewrite(build)
 
 
-def _flag(b: Builder, node: Node, flag: Node, on: bool, off: bool) -> Node:
+def _flag(b: RewriteBuilder, node: GraphNode, flag: GraphNode, on: bool, off: bool) -> GraphNode:
     if on == off:
         return filled(b, node, on)
     return flag if on else b.call(op.logical_not, flag)
@@ -71,15 +71,15 @@ def _flag(b: Builder, node: Node, flag: Node, on: bool, off: bool) -> Node:
 class _Choice:
     """``on`` where the flag holds, ``off`` elsewhere, behind ``moves``, the last one first."""
 
-    flag: Node
-    made: Node
+    flag: GraphNode
+    made: GraphNode
     dtype: np.dtype
     on: float
     off: float
-    moves: tuple[Node, ...] = ()
+    moves: tuple[GraphNode, ...] = ()
 
 
-def _operand(node: Node, graph: Graph) -> _Choice | None:
+def _operand(node: GraphNode, graph: Graph) -> _Choice | None:
     """The choice that the operands are which are no constant numbers, of one flag."""
     choices = [_choice(i) for i in node.inputs if scalar(i) is None]
     found = choices[0] if choices else None
@@ -91,8 +91,8 @@ def _operand(node: Node, graph: Graph) -> _Choice | None:
     return found
 
 
-def _choice(node: Node) -> _Choice | None:
-    moves: list[Node] = []
+def _choice(node: GraphNode) -> _Choice | None:
+    moves: list[GraphNode] = []
     while node.op in MOVES and node.uses == 1:
         moves.append(node)
         node = node.inputs[0]
@@ -105,7 +105,7 @@ def _choice(node: Node) -> _Choice | None:
     return None
 
 
-def _arrays(node: Node, holds: bool) -> list[np.ndarray]:
+def _arrays(node: GraphNode, holds: bool) -> list[np.ndarray]:
     """What the operands are where the flag holds, or where it does not."""
     values = []
     for i in node.inputs:

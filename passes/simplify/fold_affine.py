@@ -7,9 +7,9 @@ from tvm import relax
 
 from .affine import CANCELLATION, Affine, extreme, read_affine
 from .anchors import ANCHORS, scale_input, scale_output, shift_input, weight_index
-from .graph import ITEM, Graph, Node
+from .graph import ITEM, Graph, GraphNode
 from .patterns import is_float, rounded
-from .rule import STRICT, Builder, Declined, Rewrite, Rule
+from .rule import STRICT, Declined, Rewrite, RewriteBuilder, Rule
 
 _LINKS = frozenset(("relax.add", "relax.subtract", "relax.multiply", "relax.divide", "relax.negative", ITEM))
 
@@ -21,7 +21,7 @@ def _compact(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _fits(array: np.ndarray, node: Node, graph: Graph) -> bool:
+def _fits(array: np.ndarray, node: GraphNode, graph: Graph) -> bool:
     """Whether ``array`` broadcasts against ``node`` without enlarging it."""
     shape = node.shape
     if shape is None or array.ndim > len(shape):
@@ -30,7 +30,7 @@ def _fits(array: np.ndarray, node: Node, graph: Graph) -> bool:
     return all(a == 1 or graph.same_dim(a, d) for a, d in zip(array.shape, tail))
 
 
-def emit_affine(b: Builder, x: Node, scale: np.ndarray | None, shift: np.ndarray | None) -> Node:
+def emit_affine(b: RewriteBuilder, x: GraphNode, scale: np.ndarray | None, shift: np.ndarray | None) -> GraphNode:
     """``x * scale + shift`` with constants already in the dtype of ``x``; None leaves the step out."""
     y = x if scale is None else b.call(relax.op.multiply, x, b.const(scale))
     return y if shift is None else b.call(relax.op.add, y, b.const(shift))
@@ -50,7 +50,7 @@ class FoldAffineIntoWeights(Rule):
     modes = STRICT
     roots = _LINKS
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         chain = read_affine(node, graph) if node.is_tensor else None
         if chain is None or not chain.links or not chain.has_scale:
             return None
@@ -76,7 +76,7 @@ class FoldAffineIntoWeights(Rule):
         if weight is None or shift is None:
             return Declined(f"a folded weight overflows or vanishes in {anchor.dtype}")
 
-        def build(b: Builder) -> Node:
+        def build(b: RewriteBuilder) -> GraphNode:
             inputs = list(anchor.inputs)
             inputs[index] = b.const(weight)
             return emit_affine(b, b.same(anchor, *inputs), None, shift if chain.has_shift else None)
@@ -100,7 +100,7 @@ class MergeAffine(Rule):
     modes = STRICT
     roots = _LINKS
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         chain = read_affine(node, graph) if node.is_tensor else None
         if chain is None or len(chain.links) < 2:
             return None
@@ -137,7 +137,7 @@ class FoldInputAffine(Rule):
     modes = STRICT
     roots = ANCHORS | {"relax.add"}
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if node.op == "relax.add":
             outer = read_affine(node, graph)
             anchor = outer.base
@@ -170,7 +170,7 @@ class FoldInputAffine(Rule):
         return self._fold(anchor, index, chain.base, chain.scale, np.asarray(after + bias), graph)
 
     @staticmethod
-    def _scale_only(anchor: Node, index: int, chain: Affine, why: str, graph: Graph) -> Rewrite | Declined | None:
+    def _scale_only(anchor: GraphNode, index: int, chain: Affine, why: str, graph: Graph) -> Rewrite | Declined | None:
         """Leaves the shift in front, divided by the scale, so that zero padding is still zero."""
         if not chain.has_scale or not np.all(chain.scale):
             return Declined(why)
@@ -185,7 +185,7 @@ class FoldInputAffine(Rule):
         if narrow_weight is None or narrow_shift is None or not _fits(shift, chain.base, graph):
             return Declined(why)
 
-        def build(b: Builder) -> Node:
+        def build(b: RewriteBuilder) -> GraphNode:
             inputs = list(anchor.inputs)
             inputs[index] = b.const(narrow_weight)
             inputs[1 - index] = emit_affine(b, chain.base, None, narrow_shift)
@@ -195,7 +195,7 @@ class FoldInputAffine(Rule):
 
     @staticmethod
     def _fold(
-        anchor: Node, index: int, base: Node, scale: np.ndarray, shift: np.ndarray, graph: Graph
+        anchor: GraphNode, index: int, base: GraphNode, scale: np.ndarray, shift: np.ndarray, graph: Graph
     ) -> Rewrite | Declined | None:
         weight = scale_input(anchor, scale)
         if isinstance(weight, str):
@@ -207,7 +207,7 @@ class FoldInputAffine(Rule):
         if narrow_weight is None or narrow_shift is None:
             return Declined(f"a folded weight overflows or vanishes in {anchor.dtype}")
 
-        def build(b: Builder) -> Node:
+        def build(b: RewriteBuilder) -> GraphNode:
             inputs = list(anchor.inputs)
             inputs[index], inputs[1 - index] = b.const(narrow_weight), base
             return emit_affine(b, b.same(anchor, *inputs), None, narrow_shift if np.any(shift != 0) else None)

@@ -12,14 +12,14 @@ from ...schedules.operators.registry import call
 from ...schedules.words.tvm_types import Attribute, Expr
 from .activations import close, one_plus, product_form, scaled
 from .clips import limits
-from .graph import Graph, Node
+from .graph import Graph, GraphNode
 from .patterns import is_float, is_value, scalar, split_constant
 from .rule import STRICT, Declined, Rewrite, Rule
 
 op = relax.op
 
 
-def applied(function: Callable[..., Expr], x: Node) -> Rewrite:
+def applied(function: Callable[..., Expr], x: GraphNode) -> Rewrite:
     """A rewrite to ``function`` of ``x``."""
     return Rewrite(lambda b: b.call(function, x))
 
@@ -32,7 +32,7 @@ class RecogniseSilu(Rule):
     modes = STRICT
     roots = frozenset(("relax.multiply", "relax.divide"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if node.op == "relax.divide":
             x = _logistic(node.inputs[1])
             return applied(op.nn.silu, x) if x is not None and x is node.inputs[0] else None
@@ -53,7 +53,7 @@ class RecogniseSigmoid(Rule):
     modes = STRICT
     roots = frozenset(("relax.divide",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         one, total = node.inputs
         x = _logistic(total)
         if x is None or not is_value(one, 1.0) or not graph.same_type(x, node):
@@ -61,7 +61,7 @@ class RecogniseSigmoid(Rule):
         return applied(op.sigmoid, x)
 
 
-def _logistic(node: Node) -> Node | None:
+def _logistic(node: GraphNode) -> GraphNode | None:
     """x of 1 + exp(-x)."""
     exp = one_plus(node) if node.op == "relax.add" else None
     if exp is None or exp.op != "relax.exp" or exp.inputs[0].op != "relax.negative":
@@ -69,7 +69,7 @@ def _logistic(node: Node) -> Node | None:
     return exp.inputs[0].inputs[0]
 
 
-def softplus_of(node: Node, graph: Graph) -> tuple[Node, bool] | None:
+def softplus_of(node: GraphNode, graph: Graph) -> tuple[GraphNode, bool] | None:
     """(x, whether it overflows) of log(1 + exp(x)) in any of its spellings."""
     if node.op in ("halotile.softplus", "relax.nn.softplus"):
         return node.inputs[0], False
@@ -96,11 +96,11 @@ def softplus_of(node: Node, graph: Graph) -> tuple[Node, bool] | None:
     return None
 
 
-def _is_log1p(node: Node) -> bool:
+def _is_log1p(node: GraphNode) -> bool:
     return node.op == "halotile.libm" and node.attr("function") == "log1p"
 
 
-def own(name: str, x: Node, **attributes: Attribute) -> Rewrite:
+def own(name: str, x: GraphNode, **attributes: Attribute) -> Rewrite:
     """A rewrite to our operator ``name`` of ``x``."""
     return Rewrite(lambda b: b.call(lambda v: call(name, v, **attributes), x))
 
@@ -119,7 +119,7 @@ class RecogniseSoftplus(Rule):
     def __init__(self, float_mode: str = "strict") -> None:
         self._finite = float_mode == "finite"
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         found = softplus_of(node, graph)
         if found is None or not graph.same_type(found[0], node):
             return None
@@ -140,7 +140,7 @@ class RecogniseMish(Rule):
     modes = STRICT
     roots = frozenset(("relax.multiply",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         for gate, x in (node.inputs, node.inputs[::-1]):
             found = softplus_of(gate.inputs[0], graph) if gate.op == "relax.tanh" else None
             if found is not None and found[0] is x and is_float(node):
@@ -148,7 +148,7 @@ class RecogniseMish(Rule):
         return None
 
 
-def line_of(node: Node) -> tuple[Node, float, float]:
+def line_of(node: GraphNode) -> tuple[GraphNode, float, float]:
     """(x, p, q) of a node that is p * x + q with constant numbers."""
     pair = split_constant(node) if node.op == "relax.add" else None
     value = scalar(pair[1]) if pair is not None and pair[0].rank == node.rank else None
@@ -157,7 +157,7 @@ def line_of(node: Node) -> tuple[Node, float, float]:
     return x, p, q
 
 
-def gate_of(node: Node, graph: Graph) -> tuple[Node, float, float, float] | None:
+def gate_of(node: GraphNode, graph: Graph) -> tuple[GraphNode, float, float, float] | None:
     """(x, p, q, h) of min(h, max(0, p * x + q))."""
     if node.op == "halotile.hard_sigmoid":
         return node.inputs[0], float(node.attr("alpha")), float(node.attr("beta")), 1.0
@@ -179,7 +179,7 @@ class RecogniseHardSigmoid(Rule):
     roots = frozenset(("relax.clip", "relax.multiply", "relax.divide"))
     late = True
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         body, c = scaled(node)
         if body.op != "relax.clip" or not is_float(node):
             return None
@@ -203,7 +203,7 @@ class RecogniseHardSwish(Rule):
     modes = STRICT
     roots = frozenset(("relax.multiply", "relax.divide"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if not is_float(node):
             return None
         body, outer = (node, 1.0) if node.op == "relax.multiply" else scaled(node)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from tvm import relax
 
 from ...schedules.words.dims import bounds, is_open
-from .graph import CONST, Graph, Node
-from .open_slices import Run, at_least, dims, if_any, taken
+from .graph import CONST, Graph, GraphNode
+from .open_slices import OpenRun, at_least, dims, if_any, taken
 from .positions import Lattice, is_one, lattice
-from .rule import EXACT, Builder, Declined, Rewrite, Rule
+from .rule import EXACT, Declined, Rewrite, RewriteBuilder, Rule
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 op = relax.op
 
 
-def _run(of: tuple[SizeLike, ...], x: Node, axis: int, found: Lattice, along: int) -> Rewrite | Declined | None:
+def _run(of: tuple[SizeLike, ...], x: GraphNode, axis: int, found: Lattice, along: int) -> Rewrite | Declined | None:
     """The slice of positions along one of their axes, which must lie within ``axis`` for every size; all other axes of
     theirs are of one."""
     shape, lengths, counts = list(of), dims(x.shape), dims(of)
@@ -27,12 +27,12 @@ def _run(of: tuple[SizeLike, ...], x: Node, axis: int, found: Lattice, along: in
     step = 1 if is_one(count) else found.steps[along]
     if step < 1 or length is None or count is None or bounds(found.start)[0] < 0:
         return None
-    run = Run(found.start, count, step)
+    run = OpenRun(found.start, count, step)
     if not run.within(0, length):
         return Declined("the positions may reach beyond the axis") if is_open((found.start, count, length)) else None
     cut = (*(x.shape or ())[:axis], shape[axis + along], *(x.shape or ())[axis + 1 :])
 
-    def build(b: Builder) -> Node:
+    def build(b: RewriteBuilder) -> GraphNode:
         part = taken(b, x, {axis: run}, cut)
         return part if part.rank == len(shape) else b.call(op.reshape, part, shape)
 
@@ -51,8 +51,8 @@ class GatherOfGather(Rule):
     modes = EXACT
     roots = frozenset(("relax.take", "halotile.gather"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        axis, inner, between = _along(node), node.inputs[0], list[Node]()
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
+        axis, inner, between = _along(node), node.inputs[0], list[GraphNode]()
         while axis is not None and _along(inner) not in (None, axis) and inner.uses == 1:
             between.append(inner)
             inner = inner.inputs[0]
@@ -61,7 +61,7 @@ class GatherOfGather(Rule):
             return None
         x = inner.inputs[0]
 
-        def again(b: Builder, value: Node) -> Node:
+        def again(b: RewriteBuilder, value: GraphNode) -> GraphNode:
             for other in reversed(between):
                 value = b.same(other, value, *other.inputs[1:])
             return value
@@ -85,12 +85,12 @@ class GatherOfGather(Rule):
         return part if not isinstance(part, Rewrite) else Rewrite(lambda b: again(b, _one(part.build(b))))
 
 
-def _one(built: Node | dict[Node, Node]) -> Node:
-    assert isinstance(built, Node)
+def _one(built: GraphNode | dict[GraphNode, GraphNode]) -> GraphNode:
+    assert isinstance(built, GraphNode)
     return built
 
 
-def _along(node: Node) -> int | None:
+def _along(node: GraphNode) -> int | None:
     """The axis along which a node takes a row of positions; None for any other node."""
     positions = node.arg(1) if node.op in GatherOfGather.roots else None
     if positions is None or positions.rank != 1 or node.attr("axis") is None or node.inputs[0] is positions:
@@ -111,7 +111,7 @@ class GatherInOrder(Rule):
     modes = EXACT
     roots = frozenset(("relax.take", "halotile.gather"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         x, positions = node.inputs[0], node.arg(1)
         axis = node.attr("axis")
         if axis is None or positions is None or x.shape is None or positions.shape is None:

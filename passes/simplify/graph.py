@@ -30,7 +30,7 @@ Operand = Attribute
 LONGEST_AXIS = 1 << 28
 
 
-class Node:
+class GraphNode:
     """One value of the graph: an input, a constant, or what an operator computes.
 
     ``op`` is the Relax name (``relax.add``) or one of the kinds above. ``operands`` is the argument list of the Relax
@@ -44,7 +44,7 @@ class Node:
     )
 
     def __init__(
-        self, op: str, inputs: list[Node], operands: tuple[Operand, ...], attrs: Attribute, ty: Type
+        self, op: str, inputs: list[GraphNode], operands: tuple[Operand, ...], attrs: Attribute, ty: Type
     ) -> None:
         self.op = op
         self.inputs = inputs
@@ -54,7 +54,7 @@ class Node:
         self.value: SizeLike = None
         self.name = ""
         self.order: tuple[float, ...] = (0.0,)
-        self.users: dict[Node, int] = {}
+        self.users: dict[GraphNode, int] = {}
         self.outputs = 0
         #: The nodes of the model that the value comes from.
         self.sources: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ class Node:
         """An attribute as plain Python, None when the operator has none of that name."""
         return plain(getattr(self.attrs, name, None))
 
-    def arg(self, index: int) -> Node | None:
+    def arg(self, index: int) -> GraphNode | None:
         """Argument ``index`` of the call when it is one tensor."""
         operand = self.operands[index] if index < len(self.operands) else None
         return self.inputs[operand] if isinstance(operand, int) else None
@@ -153,10 +153,10 @@ class Node:
 class Graph:
     """The nodes of one function; every mutation keeps ``users`` and ``outputs`` right."""
 
-    def __init__(self, inputs: list[Node]) -> None:
+    def __init__(self, inputs: list[GraphNode]) -> None:
         self.inputs = inputs
-        self.outputs: list[Node] = []
-        self.pinned: list[Node] = []
+        self.outputs: list[GraphNode] = []
+        self.pinned: list[GraphNode] = []
         self.returns_tuple = True
         #: How many operators the function held that nobody reads.
         self.dead = 0
@@ -169,14 +169,14 @@ class Graph:
         for symbol in self.symbols.values():
             self.analyzer.bind(symbol, Range.from_min_extent(0, LONGEST_AXIS))
 
-    def link(self, node: Node) -> Node:
+    def link(self, node: GraphNode) -> GraphNode:
         """Enters ``node`` as a user of its inputs."""
         for i in node.inputs:
             i.users[node] = i.users.get(node, 0) + 1
             node.level = max(node.level, i.level + 1)
         return node
 
-    def unlink(self, node: Node) -> None:
+    def unlink(self, node: GraphNode) -> None:
         for i in node.inputs:
             left = i.users[node] - 1
             if left:
@@ -184,12 +184,12 @@ class Graph:
             else:
                 del i.users[node]
 
-    def set_outputs(self, outputs: Iterable[Node]) -> None:
+    def set_outputs(self, outputs: Iterable[GraphNode]) -> None:
         self.outputs = list(outputs)
         for node in self.outputs:
             node.outputs += 1
 
-    def substitute(self, old: Node, new: Node) -> None:
+    def substitute(self, old: GraphNode, new: GraphNode) -> None:
         """Makes everything that reads ``old`` read ``new``; ``old`` itself stays, unread."""
         for user, count in list(old.users.items()):
             user.inputs = [new if i is old else i for i in user.inputs]
@@ -199,9 +199,9 @@ class Graph:
         new.outputs += old.outputs
         old.outputs = 0
 
-    def remove_unused(self, candidates: Iterable[Node]) -> list[Node]:
+    def remove_unused(self, candidates: Iterable[GraphNode]) -> list[GraphNode]:
         """Unlinks those of ``candidates`` that nobody reads, and whatever only they kept alive."""
-        removed: list[Node] = []
+        removed: list[GraphNode] = []
         stack = list(candidates)
         while stack:
             node = stack.pop()
@@ -215,12 +215,12 @@ class Graph:
             stack.extend(inputs)
         return removed
 
-    def order(self) -> list[Node]:
+    def order(self) -> list[GraphNode]:
         """All live nodes, inputs first, in the order of their creation as far as dependences allow."""
-        seen: set[Node] = set()
-        result: list[Node] = []
+        seen: set[GraphNode] = set()
+        result: list[GraphNode] = []
         for root in sorted([*self.pinned, *self.outputs], key=lambda n: n.order):
-            stack: list[tuple[Node, Iterator[Node]]] = []
+            stack: list[tuple[GraphNode, Iterator[GraphNode]]] = []
             if root not in seen:
                 seen.add(root)
                 stack.append((root, iter(sorted(root.inputs, key=lambda n: n.order))))
@@ -247,7 +247,7 @@ class Graph:
     def same_shape(self, a: tuple[Expr, ...] | None, b: tuple[Expr, ...] | None) -> bool:
         return a is not None and b is not None and len(a) == len(b) and all(map(self.same_dim, a, b))
 
-    def same_type(self, a: Node, b: Node) -> bool:
+    def same_type(self, a: GraphNode, b: GraphNode) -> bool:
         """Whether two nodes have provably equal dtypes and shapes."""
         if a.is_tensor and b.is_tensor:
             if a.shape is None or b.shape is None:
@@ -256,7 +256,7 @@ class Graph:
         return bool(tvm_ffi.structural_equal(a.ty, b.ty))
 
 
-def stable_topological(nodes: list[Node]) -> list[Node]:
+def stable_topological(nodes: list[GraphNode]) -> list[GraphNode]:
     """``nodes`` sorted by their order keys, with every input before its users."""
     import heapq
 

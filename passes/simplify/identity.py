@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from .graph import Graph, Node
+from .graph import Graph, GraphNode
 from .patterns import holds, ints, is_float, is_integer, is_value, split_constant
 from .rule import EXACT, STRICT, Declined, Rewrite, Rule
 from .zero_sign import zero_sign_matters
@@ -36,7 +36,7 @@ class NoOperation(Rule):
         "item",
     }
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if len(node.inputs) != 1:
             return None
         x = node.inputs[0]
@@ -57,20 +57,20 @@ class NoOperation(Rule):
         return Rewrite(lambda b: x)
 
 
-def _moved(node: Node, graph: Graph) -> bool:
+def _moved(node: GraphNode, graph: Graph) -> bool:
     """Whether the permutation reorders any dims that hold more than one element."""
     shape = node.inputs[0].shape or ()
     kept = [a for a in permutation(node) if not graph.same_dim(shape[a], 1)]
     return kept != sorted(kept)
 
 
-def _whole(node: Node) -> bool:
+def _whole(node: GraphNode) -> bool:
     """Whether no stride is negative; with an unchanged shape the slice then takes every element in order."""
     strides = ints(node.raw(4)) if len(node.operands) > 4 else []
     return strides is not None and all(s == 1 for s in strides)
 
 
-def permutation(node: Node) -> list[int]:
+def permutation(node: GraphNode) -> list[int]:
     """The axes of a ``permute_dims``, all counted from the front."""
     rank = node.inputs[0].rank
     axes = node.attrs.axes
@@ -88,7 +88,7 @@ class ReshapeChain(Rule):
     modes = EXACT
     roots = RESHAPES
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         inner = node.inputs[0]
         if inner.op not in RESHAPES or node.shape is None:
             return None
@@ -104,7 +104,7 @@ class PermuteChain(Rule):
     modes = EXACT
     roots = frozenset(("relax.permute_dims",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         inner = node.inputs[0]
         if inner.op != "relax.permute_dims":
             return None
@@ -126,7 +126,7 @@ class PermuteAsReshape(Rule):
     modes = EXACT
     roots = frozenset(("relax.permute_dims",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if node.shape is None or node.inputs[0].shape is None or _moved(node, graph):
             return None
         shape = list(node.shape)
@@ -146,7 +146,7 @@ class CastChain(Rule):
     modes = EXACT
     roots = frozenset(("relax.astype",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         inner = node.inputs[0]
         if inner.op != "relax.astype":
             return None
@@ -180,7 +180,7 @@ class NeutralElement(Rule):
     modes = EXACT
     roots = frozenset(_NEUTRAL)
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         pair = split_constant(node)
         if pair is None:
             return None
@@ -209,7 +209,7 @@ class AddZero(Rule):
     modes = STRICT
     roots = frozenset(("relax.add", "relax.subtract"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         pair = split_constant(node)
         if pair is None or not is_value(pair[1], 0.0, -0.0):
             return None

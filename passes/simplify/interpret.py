@@ -21,14 +21,14 @@ from ...schedules.words.group import CONTROL
 from ...schedules.words.tvm_types import Expr
 from .convert import expression, read
 from .evaluate import evaluate
-from .graph import CONST, ITEM, OPAQUE, Node
+from .graph import CONST, ITEM, OPAQUE, GraphNode
 
 _WIDE = np.float64
 
 
-def interpret(outputs: Sequence[Node], feeds: Mapping[Node, np.ndarray]) -> list[np.ndarray]:
+def interpret(outputs: Sequence[GraphNode], feeds: Mapping[GraphNode, np.ndarray]) -> list[np.ndarray]:
     """The values of ``outputs``, given those of enough nodes to cut every path to an input."""
-    known: dict[Node, np.ndarray] = dict(feeds)
+    known: dict[GraphNode, np.ndarray] = dict(feeds)
     stack = list(outputs)
     while stack:
         node = stack[-1]
@@ -46,7 +46,7 @@ def interpret(outputs: Sequence[Node], feeds: Mapping[Node, np.ndarray]) -> list
     return [known[o] for o in outputs]
 
 
-def _value(node: Node, inputs: list[Any]) -> Any:
+def _value(node: GraphNode, inputs: list[Any]) -> Any:
     if node.op == OPAQUE:
         return inputs[0]
     if node.op == ITEM and isinstance(inputs[0], (list, tuple)):
@@ -60,7 +60,7 @@ def _value(node: Node, inputs: list[Any]) -> Any:
     return compiled(node, inputs) if value is None else value
 
 
-def _by_definition(node: Node, inputs: list[np.ndarray]) -> np.ndarray | None:
+def _by_definition(node: GraphNode, inputs: list[np.ndarray]) -> np.ndarray | None:
     """What the definitions below say, or the record of an operator of ours; None if neither does."""
     record = operator.own(node.op)
     if node.op in _TABLE:
@@ -101,7 +101,7 @@ def _padded(x: np.ndarray, padding: Sequence[int], fill: float) -> np.ndarray:
     )
 
 
-def _conv(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+def _conv(node: GraphNode, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     a = node.attrs
     groups = int(a.groups)
     view = _windows(
@@ -121,7 +121,7 @@ def _conv(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return out.reshape(n, -1, *out.shape[3:])
 
 
-def _conv_transpose(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+def _conv_transpose(node: GraphNode, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     a = node.attrs
     groups, strides, dilation = int(a.groups), _spatial(a.strides), _spatial(a.dilation)
     padding, extra = _spatial(a.padding), _spatial(a.output_padding)
@@ -144,19 +144,19 @@ def _conv_transpose(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return out.reshape(x.shape[0], -1, *size)[(slice(None),) * 2 + crop]
 
 
-def _softmax(node: Node, x: np.ndarray) -> np.ndarray:
+def _softmax(node: GraphNode, x: np.ndarray) -> np.ndarray:
     axis = int(node.attrs.axis)
     e = np.exp(x.astype(_WIDE) - np.max(x, axis=axis, keepdims=True))
     return e / np.sum(e, axis=axis, keepdims=True)
 
 
-def _log_softmax(node: Node, x: np.ndarray) -> np.ndarray:
+def _log_softmax(node: GraphNode, x: np.ndarray) -> np.ndarray:
     axis = int(node.attrs.axis)
     shifted = x.astype(_WIDE) - np.max(x, axis=axis, keepdims=True)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 
-def _axes(node: Node, rank: int) -> tuple[int, ...]:
+def _axes(node: GraphNode, rank: int) -> tuple[int, ...]:
     return tuple(int(a) % rank for a in node.attrs.axes)
 
 
@@ -165,7 +165,7 @@ def _squares(wide: np.ndarray, like: np.ndarray) -> np.ndarray:
     return np.square(wide.astype(like.dtype)).astype(_WIDE)
 
 
-def _layer_norm(node: Node, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
+def _layer_norm(node: GraphNode, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
     axes = _axes(node, x.ndim)
     wide = x.astype(_WIDE)
     centred = wide - wide.mean(axes, keepdims=True)
@@ -173,25 +173,25 @@ def _layer_norm(node: Node, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) 
     return normal * gamma.astype(_WIDE) + beta.astype(_WIDE)
 
 
-def _standardised(node: Node, x: np.ndarray) -> np.ndarray:
+def _standardised(node: GraphNode, x: np.ndarray) -> np.ndarray:
     axes = tuple(int(a) for a in node.attr("axes"))
     wide = x.astype(_WIDE)
     centred = wide - wide.mean(axes, keepdims=True)
     return centred / np.sqrt(_squares(centred, x).mean(axes, keepdims=True) + float(node.attr("epsilon")))
 
 
-def _centred(node: Node, x: np.ndarray) -> np.ndarray:
+def _centred(node: GraphNode, x: np.ndarray) -> np.ndarray:
     wide = x.astype(_WIDE)
     return wide - wide.mean(tuple(int(a) for a in node.attr("axes")), keepdims=True)
 
 
-def _rms_norm(node: Node, x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
+def _rms_norm(node: GraphNode, x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
     wide = x.astype(_WIDE)
     mean = _squares(wide, x).mean(_axes(node, x.ndim), keepdims=True)
     return wide / np.sqrt(mean + float(node.attrs.epsilon)) * gamma.astype(_WIDE)
 
 
-def _batch_norm(node: Node, x: np.ndarray, *parameters: np.ndarray) -> tuple[np.ndarray, ...]:
+def _batch_norm(node: GraphNode, x: np.ndarray, *parameters: np.ndarray) -> tuple[np.ndarray, ...]:
     shape = [-1] + [1] * (x.ndim - int(node.attrs.axis) % x.ndim - 1)
     gamma, beta, mean, variance = (p.astype(_WIDE).reshape(shape) for p in parameters)
     y = gamma * (x - mean) / np.sqrt(variance + float(node.attrs.epsilon)) + beta
@@ -199,7 +199,7 @@ def _batch_norm(node: Node, x: np.ndarray, *parameters: np.ndarray) -> tuple[np.
 
 
 def _pool(fill: float, reduce: Callable[..., np.ndarray]) -> Callable[..., Expr]:
-    def apply(node: Node, x: np.ndarray) -> np.ndarray | None:
+    def apply(node: GraphNode, x: np.ndarray) -> np.ndarray | None:
         a = node.attrs
         if bool(a.ceil_mode):
             return None
@@ -225,11 +225,11 @@ def _erf(x: np.ndarray) -> np.ndarray:
     return np.vectorize(erf, otypes=[_WIDE])(x.astype(_WIDE)) if x.size else x
 
 
-def _split(node: Node, x: np.ndarray) -> list[np.ndarray]:
+def _split(node: GraphNode, x: np.ndarray) -> list[np.ndarray]:
     return np.split(x, node.attr("indices_or_sections"), int(node.attrs.axis))
 
 
-def _global_mean(node: Node, x: np.ndarray) -> np.ndarray | None:
+def _global_mean(node: GraphNode, x: np.ndarray) -> np.ndarray | None:
     size = node.attrs.output_size
     if size is None or any(int(s) != 1 for s in size):
         return None
@@ -265,7 +265,7 @@ _TABLE: dict[str, Callable[..., Any]] = {
 _cache: dict[str, tuple[Expr, list[tuple[list[int], str]]]] = {}
 
 
-def compiled(node: Node, inputs: Sequence[np.ndarray], most: int | None = None) -> np.ndarray | list[np.ndarray]:
+def compiled(node: GraphNode, inputs: Sequence[np.ndarray], most: int | None = None) -> np.ndarray | list[np.ndarray]:
     """The operator's TE expression, compiled for these shapes and run. More than ``most`` steps of loops are a
     ValueError, and so are loops and branches, which are no expression."""
     if node.op in CONTROL:

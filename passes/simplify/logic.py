@@ -8,9 +8,9 @@ from tvm import relax
 
 from ...schedules.words.tvm_types import Expr
 from .facts import never_nan
-from .graph import CONST, Graph, Node
+from .graph import CONST, Graph, GraphNode
 from .patterns import is_value, scalar, uniform
-from .rule import EXACT, Builder, Declined, Rewrite, Rule, filled
+from .rule import EXACT, Declined, Rewrite, RewriteBuilder, Rule, filled
 
 op = relax.op
 
@@ -40,7 +40,7 @@ class NotOfComparison(Rule):
     def __init__(self, float_mode: str = "strict") -> None:
         self._finite = float_mode == "finite"
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         compare = node.inputs[0]
         function = _OPPOSITE.get(compare.op)
         if function is None:
@@ -63,7 +63,7 @@ class DeMorgan(Rule):
     modes = EXACT
     roots = frozenset(("relax.logical_not", "relax.logical_and", "relax.logical_or"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if node.op == "relax.logical_not":
             inner = node.inputs[0]
             if inner.op not in ("relax.logical_and", "relax.logical_or"):
@@ -76,7 +76,7 @@ class DeMorgan(Rule):
         x, y = a.inputs[0], b.inputs[0]
         return Rewrite(lambda b: b.call(op.logical_not, b.call(flip, x, y)))
 
-    def _negated(self, inner: Node) -> Rewrite | None:
+    def _negated(self, inner: GraphNode) -> Rewrite | None:
         """not(p op q): push the negation in where that removes at least one."""
         parts = inner.inputs
         if not any(_cheap_to_negate(p) for p in parts):
@@ -89,11 +89,11 @@ def _dual(name: str) -> Callable[..., Expr]:
     return op.logical_or if name == "relax.logical_and" else op.logical_and
 
 
-def _cheap_to_negate(node: Node) -> bool:
+def _cheap_to_negate(node: GraphNode) -> bool:
     return node.op in ("relax.logical_not", CONST)
 
 
-def _negate(b: Builder, node: Node) -> Node:
+def _negate(b: RewriteBuilder, node: GraphNode) -> GraphNode:
     if node.op == "relax.logical_not":
         return node.inputs[0]
     return b.const(~node.array) if node.op == CONST else b.call(op.logical_not, node)
@@ -111,7 +111,7 @@ class LogicIdentity(Rule):
     modes = EXACT
     roots = frozenset(("relax.logical_and", "relax.logical_or", "relax.logical_xor"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         known = _with_itself(node)
         if known is not None:
             return None if node.shape is None else Rewrite(lambda b: filled(b, node, known))
@@ -135,7 +135,7 @@ class LogicIdentity(Rule):
         return Rewrite(lambda b: x)
 
 
-def _with_itself(node: Node) -> bool | None:
+def _with_itself(node: GraphNode) -> bool | None:
     """What a flag with its own opposite always gives, or with itself in an exclusive or; None for anything else."""
     a, b = node.inputs
     if a.dtype != "bool" or b.dtype != "bool":
@@ -175,7 +175,7 @@ class CompareCastBool(Rule):
         )
     )
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if node.op == "relax.astype":
             cast, answer = node.inputs[0], True if node.dtype == "bool" else None
         else:
@@ -192,7 +192,7 @@ class CompareCastBool(Rule):
         return Rewrite(lambda b: flag if answer else b.call(op.logical_not, flag))
 
     @staticmethod
-    def _answer(name: str, constant: Node) -> bool | None:
+    def _answer(name: str, constant: GraphNode) -> bool | None:
         zero, one = is_value(constant, 0, 0.0, -0.0), is_value(constant, 1, 1.0)
         half = is_value(constant, 0.5)
         table = {
@@ -217,16 +217,16 @@ class WhereNot(Rule):
     modes = EXACT
     roots = frozenset(("relax.where",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         condition, x, y = node.inputs
-        moves: list[Node] = []
+        moves: list[GraphNode] = []
         while condition.op in MOVES and condition.uses == 1:
             moves.append(condition)
             condition = condition.inputs[0]
         if condition.op != "relax.logical_not":
             return None
 
-        def build(b: Builder) -> Node:
+        def build(b: RewriteBuilder) -> GraphNode:
             flags = condition.inputs[0]
             for move in reversed(moves):
                 flags = b.same(move, flags)
@@ -246,7 +246,7 @@ class WhereConstant(Rule):
     modes = EXACT
     roots = frozenset(("relax.where",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         condition, x, y = node.inputs
         if x is y:
             chosen = x
@@ -271,7 +271,7 @@ class WhereOfFlags(Rule):
     modes = EXACT
     roots = frozenset(("relax.where",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         condition, x, y = node.inputs
         values = (scalar(x), scalar(y))
         if node.dtype != "bool" or None in values or values[0] == values[1] or condition.op == CONST:
@@ -296,7 +296,7 @@ class CompareWithItself(Rule):
     def __init__(self, float_mode: str = "strict") -> None:
         self._finite = float_mode == "finite"
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         a, b = node.inputs
         if a is not b or node.shape is None:
             return None

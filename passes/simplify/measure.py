@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable
 
 from .anchors import ANCHORS
-from .graph import CONST, INPUT, Node
+from .graph import CONST, INPUT, GraphNode
 
 _STRENGTH = {
     "relax.power": 40,
@@ -52,7 +52,7 @@ _SIZE = {"halotile.einsum": 8}
 OPEN_DIM = 8
 
 
-def strength(node: Node) -> int:
+def strength(node: GraphNode) -> int:
     """The cost of a node's operator, in units in which most operators are 6 and free ones 0."""
     if node.op in (INPUT, CONST):
         return 0
@@ -61,25 +61,25 @@ def strength(node: Node) -> int:
     return _STRENGTH.get(node.op, _DEFAULT)
 
 
-def _is_bias(node: Node) -> bool:
+def _is_bias(node: GraphNode) -> bool:
     """Whether a constant is added to the result of a convolution or matrix product, which costs its kernel nothing."""
     a, b = node.inputs
     return (a.op in ANCHORS and b.op == CONST) or (b.op in ANCHORS and a.op == CONST)
 
 
-def is_operator(node: Node) -> bool:
+def is_operator(node: GraphNode) -> bool:
     """True for what is computed: no input and no constant."""
     return node.op not in (INPUT, CONST)
 
 
-def volume(node: Node) -> int:
+def volume(node: GraphNode) -> int:
     """How many elements the node has."""
     if not node.is_tensor:
         return 0
     return math.prod(d if isinstance(d, int) else OPEN_DIM for d in node.shape or ())
 
 
-def measure(nodes: Iterable[Node]) -> tuple[int, int, int, int, int]:
+def measure(nodes: Iterable[GraphNode]) -> tuple[int, int, int, int, int]:
     """What every rewrite must lower, compared from left to right: operators, their strengths, elements moved, elements
     of constants, and levels."""
     operators = total = moved = stored = levels = 0

@@ -11,7 +11,7 @@ from tvm import relax
 from ...schedules import operators as _operators  # noqa: F401  (registers them)
 from ...schedules.operators.registry import call
 from ...schedules.words.tvm_types import Attribute, Expr
-from .graph import CONST, Graph, Node
+from .graph import CONST, Graph, GraphNode
 from .patterns import is_float, scalar, split_constant
 from .rule import STRICT, Declined, Rewrite, Rule
 
@@ -22,7 +22,7 @@ op = relax.op
 LONGEST = 1 << 14
 
 
-def reduction(node: Node, name: str) -> tuple[Node, list[int]] | None:
+def reduction(node: GraphNode, name: str) -> tuple[GraphNode, list[int]] | None:
     """(x, axes) of a reduction that keeps its dims; a reshape that puts them back counts too."""
     if node.op != name or not node.attr("keepdims"):
         return None
@@ -31,7 +31,7 @@ def reduction(node: Node, name: str) -> tuple[Node, list[int]] | None:
     return node.inputs[0], sorted(int(a) % rank for a in (range(rank) if axes is None else axes))
 
 
-def square_of(node: Node) -> Node | None:
+def square_of(node: GraphNode) -> GraphNode | None:
     """x of x * x, power(x, 2) or square(x)."""
     if node.op == "relax.multiply" and node.inputs[0] is node.inputs[1]:
         return node.inputs[0]
@@ -40,15 +40,15 @@ def square_of(node: Node) -> Node | None:
     return None
 
 
-def plus_epsilon(node: Node) -> tuple[Node, float] | None:
+def plus_epsilon(node: GraphNode) -> tuple[GraphNode, float] | None:
     pair = split_constant(node) if node.op == "relax.add" else None
     value = scalar(pair[1]) if pair else None
     return (pair[0], float(value)) if pair is not None and value is not None and value >= 0 else None
 
 
-def over_root(node: Node) -> list[tuple[Node, Node]]:
+def over_root(node: GraphNode) -> list[tuple[GraphNode, GraphNode]]:
     """Every (numerator, v) such that the node is numerator / sqrt(v), in any of its spellings."""
-    found: list[tuple[Node, Node]] = []
+    found: list[tuple[GraphNode, GraphNode]] = []
     if node.op == "relax.divide" and node.inputs[1].op == "relax.sqrt":
         found.append((node.inputs[0], node.inputs[1].inputs[0]))
     if node.op == "relax.multiply":
@@ -59,7 +59,7 @@ def over_root(node: Node) -> list[tuple[Node, Node]]:
     return found
 
 
-def scaled_root(node: Node) -> tuple[Node, Node, Node] | None:
+def scaled_root(node: GraphNode) -> tuple[GraphNode, GraphNode, GraphNode] | None:
     """(numerator, v, c) of a node that is numerator * (c / sqrt(v)) with a constant c."""
     if node.op != "relax.multiply":
         return None
@@ -71,7 +71,7 @@ def scaled_root(node: Node) -> tuple[Node, Node, Node] | None:
     return None
 
 
-def reciprocal_root(node: Node) -> Node | None:
+def reciprocal_root(node: GraphNode) -> GraphNode | None:
     """v of a node that is 1 / sqrt(v), in any of its spellings."""
     if node.op == "relax.rsqrt":
         return node.inputs[0]
@@ -82,7 +82,7 @@ def reciprocal_root(node: Node) -> Node | None:
     return None
 
 
-def centred(node: Node) -> tuple[Node, list[int]] | None:
+def centred(node: GraphNode) -> tuple[GraphNode, list[int]] | None:
     """(x, axes) of x - mean(x)."""
     if node.op == "halotile.centre":
         return node.inputs[0], sorted(int(a) for a in node.attr("axes"))
@@ -92,7 +92,7 @@ def centred(node: Node) -> tuple[Node, list[int]] | None:
     return found if found is not None and found[0] is node.inputs[0] else None
 
 
-def static_dims(x: Node, axes: Sequence[int]) -> list[int] | None:
+def static_dims(x: GraphNode, axes: Sequence[int]) -> list[int] | None:
     """The dims of ``x`` along ``axes``; None if one of them is open."""
     shape = x.shape
     if shape is None:
@@ -108,8 +108,8 @@ class _Norm(Rule):
     modes = STRICT
     roots = frozenset(("relax.divide", "relax.multiply"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
-        spellings: list[tuple[Node, Node, Node | None]] = [(a, v, None) for a, v in over_root(node)]
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
+        spellings: list[tuple[GraphNode, GraphNode, GraphNode | None]] = [(a, v, None) for a, v in over_root(node)]
         scaled = scaled_root(node)
         for numerator, radicand, weight in [*spellings, *([scaled] if scaled else [])]:
             shifted = plus_epsilon(radicand)
@@ -127,15 +127,15 @@ class _Norm(Rule):
         return None
 
     @abstractmethod
-    def normalised(self, numerator: Node, spread: Node) -> tuple[Node, list[int]] | None:
+    def normalised(self, numerator: GraphNode, spread: GraphNode) -> tuple[GraphNode, list[int]] | None:
         """(x, axes) when ``numerator / sqrt(spread + eps)`` is this norm of x."""
 
     @abstractmethod
-    def written(self, x: Node, axes: list[int], weights: list[int] | None, epsilon: float) -> Rewrite | Declined:
+    def written(self, x: GraphNode, axes: list[int], weights: list[int] | None, epsilon: float) -> Rewrite | Declined:
         """The operator; ``weights`` is their shape, None where the axes are not the last ones, or too long for it."""
 
 
-def _times(norm: Rewrite, weight: Node) -> Rewrite:
+def _times(norm: Rewrite, weight: GraphNode) -> Rewrite:
     """The norm, then a product with the constant ``weight``, which :class:`NormAffine` takes up."""
 
     return Rewrite(lambda b: b.call(op.multiply, norm.build(b), weight))
@@ -152,11 +152,11 @@ class RecogniseLayerNorm(_Norm):
 
     name = "recognise-layer-norm"
 
-    def normalised(self, numerator: Node, spread: Node) -> tuple[Node, list[int]] | None:
+    def normalised(self, numerator: GraphNode, spread: GraphNode) -> tuple[GraphNode, list[int]] | None:
         inner = centred(numerator)
         return inner if inner is not None and _is_variance(spread, numerator, *inner) else None
 
-    def written(self, x: Node, axes: list[int], weights: list[int] | None, epsilon: float) -> Rewrite | Declined:
+    def written(self, x: GraphNode, axes: list[int], weights: list[int] | None, epsilon: float) -> Rewrite | Declined:
         if weights is None:
             return Rewrite(lambda b: b.call(standardise, x, axes=axes, epsilon=epsilon))
         one, zero = np.ones(weights, x.dtype), np.zeros(weights, x.dtype)
@@ -170,7 +170,7 @@ def standardise(x: Expr, **attributes: Attribute) -> Expr:
     return call("halotile.standardise", x, **attributes)
 
 
-def _is_variance(node: Node, deviation: Node, x: Node, axes: list[int]) -> bool:
+def _is_variance(node: GraphNode, deviation: GraphNode, x: GraphNode, axes: list[int]) -> bool:
     direct = reduction(node, "relax.variance")
     if direct is not None:
         return direct[0] is x and direct[1] == axes
@@ -191,13 +191,13 @@ class RecogniseRmsNorm(_Norm):
 
     name = "recognise-rms-norm"
 
-    def normalised(self, numerator: Node, spread: Node) -> tuple[Node, list[int]] | None:
+    def normalised(self, numerator: GraphNode, spread: GraphNode) -> tuple[GraphNode, list[int]] | None:
         mean = reduction(spread, "relax.mean")
         if mean is None or square_of(mean[0]) is not numerator or centred(numerator) is not None:
             return None
         return numerator, mean[1]
 
-    def written(self, x: Node, axes: list[int], weights: list[int] | None, epsilon: float) -> Rewrite | Declined:
+    def written(self, x: GraphNode, axes: list[int], weights: list[int] | None, epsilon: float) -> Rewrite | Declined:
         if weights is None:
             return Declined("it normalises over axes that are open, not the last ones, or too long for weights")
         one = np.ones(weights, x.dtype)
@@ -216,7 +216,7 @@ class NormAffine(Rule):
     modes = STRICT
     roots = frozenset(("relax.multiply", "relax.add", "relax.subtract"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         pair = split_constant(node)
         if pair is None or not is_float(node):
             return None

@@ -13,9 +13,9 @@ from tvm import relax
 from ...schedules.words.dims import Dim, Open, bounds, is_open, maximum, terms_of
 from ...schedules.words.sizes import dim_of
 from ...schedules.words.tvm_types import Expr
-from .graph import Node
+from .graph import GraphNode
 from .patterns import ints
-from .rule import Builder
+from .rule import RewriteBuilder
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -24,16 +24,16 @@ END = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Run:
+class OpenRun:
     """``count`` positions from ``begin`` on in steps of ``stride``: numbers and dims, never negative."""
 
     begin: SizeLike
     count: SizeLike
     stride: int = 1
 
-    def then(self, after: Run) -> Run:
+    def then(self, after: OpenRun) -> OpenRun:
         """The run of ``after`` among the elements of this one."""
-        return Run(self.begin + self.stride * after.begin, after.count, self.stride * after.stride)
+        return OpenRun(self.begin + self.stride * after.begin, after.count, self.stride * after.stride)
 
     @property
     def stop(self) -> SizeLike:
@@ -81,7 +81,7 @@ def dims(shape: tuple[Expr, ...] | None) -> list[SizeLike] | None:
         return None
 
 
-def runs(node: Node) -> dict[int, Run] | None:
+def runs(node: GraphNode) -> dict[int, OpenRun] | None:
     """Axis -> run of a slice with positive strides; None for any other node, or bounds that are not clear."""
     if node.op != "relax.strided_slice":
         return None
@@ -101,16 +101,16 @@ def runs(node: Node) -> dict[int, Run] | None:
             start = maximum(lengths[axis] + start, 0)
         if step < 1 or bounds(start)[0] < 0:
             return None
-        found[axis] = Run(start, counts[axis], step)
+        found[axis] = OpenRun(start, counts[axis], step)
     return found
 
 
-def composed(first: dict[int, Run], second: dict[int, Run]) -> dict[int, Run]:
+def composed(first: dict[int, OpenRun], second: dict[int, OpenRun]) -> dict[int, OpenRun]:
     """What ``second`` takes of what ``first`` takes, axis by axis."""
     return {**first, **{a: first[a].then(r) if a in first else r for a, r in second.items()}}
 
 
-def parts(run: Run, lengths: list[SizeLike]) -> tuple[int, int, Run | None] | None:
+def parts(run: OpenRun, lengths: list[SizeLike]) -> tuple[int, int, OpenRun | None] | None:
     """(first piece, one behind the last, the run in it) of what ``run`` takes of pieces of these lengths: a part of one
     piece, or all of several (None); None where that is not clear for every size."""
     starts: list[SizeLike] = [0]
@@ -118,16 +118,16 @@ def parts(run: Run, lengths: list[SizeLike]) -> tuple[int, int, Run | None] | No
         starts.append(starts[-1] + length)
     for k, (start, stop) in enumerate(zip(starts, starts[1:])):
         if run.within(start, stop):
-            return k, k + 1, Run(run.begin - start, run.count, run.stride)
+            return k, k + 1, OpenRun(run.begin - start, run.count, run.stride)
     at = [k for k, start in enumerate(starts) if start == run.begin]
     to = [k for k, start in enumerate(starts) if start == run.begin + run.count]
     return (at[-1], to[0], None) if run.stride == 1 and at and to and to[0] > at[-1] else None
 
 
-def taken(b: Builder, x: Node, wanted: dict[int, Run], shape: tuple[SizeLike, ...]) -> Node:
+def taken(b: RewriteBuilder, x: GraphNode, wanted: dict[int, OpenRun], shape: tuple[SizeLike, ...]) -> GraphNode:
     """``x`` at the runs, which make it ``shape``; itself where that is everything."""
     lengths = dims(x.shape) or []
-    real = {a: r for a, r in wanted.items() if r != Run(0, lengths[a])}
+    real = {a: r for a, r in wanted.items() if r != OpenRun(0, lengths[a])}
     if not real:
         return x
     axes = sorted(real)
@@ -140,13 +140,13 @@ def taken(b: Builder, x: Node, wanted: dict[int, Run], shape: tuple[SizeLike, ..
     return b.shaped(shape, relax.op.strided_slice, x, axes, begin, end, strides)
 
 
-def _start(run: Run, length: SizeLike) -> SizeLike:
+def _start(run: OpenRun, length: SizeLike) -> SizeLike:
     """A number where it can be one: from the end, or from the front."""
     left = length - run.begin
     return run.begin if not isinstance(run.begin, Dim) or isinstance(left, Dim) or left < 1 else -left
 
 
-def _stop(run: Run, length: SizeLike) -> SizeLike:
+def _stop(run: OpenRun, length: SizeLike) -> SizeLike:
     """An end that does not lie before the beginning for any size."""
     if not is_open([run.begin, run.count]):
         return run.stop if run.count else run.begin

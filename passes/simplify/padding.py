@@ -12,7 +12,7 @@ from tvm import relax
 
 from ...schedules.words.tvm_types import Expr
 from .facts import nonnegative
-from .graph import Graph, Node
+from .graph import Graph, GraphNode
 from .patterns import scalar
 from .rule import EXACT, STRICT, Declined, Rewrite, Rule
 
@@ -24,7 +24,7 @@ _MAX_POOLS = {f"relax.nn.max_pool{d}d": getattr(relax.op.nn, f"max_pool{d}d") fo
 _AVERAGE_POOLS = {f"relax.nn.avg_pool{d}d": getattr(relax.op.nn, f"avg_pool{d}d") for d in (1, 2, 3)}
 
 
-def constant_padding(node: Node) -> tuple[list[int], list[int], float] | None:
+def constant_padding(node: GraphNode) -> tuple[list[int], list[int], float] | None:
     """(begin, end, fill) of a node that pads with one known value, in either of the forms the importer makes."""
     if node.op == "relax.nn.pad" and node.attr("pad_mode") == "constant":
         width = [int(w) for w in node.attr("pad_width")]
@@ -42,7 +42,7 @@ class _PadInto(Rule):
 
     family = "folds"
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         found = constant_padding(node.inputs[0])
         if found is None:
             return None
@@ -57,11 +57,11 @@ class _PadInto(Rule):
         return Declined(reason) if reason else Rewrite(lambda b: b.call(*self.written(node, x, padding)))
 
     @abstractmethod
-    def objection(self, node: Node, x: Node, padding: list[int], fill: float) -> str:
+    def objection(self, node: GraphNode, x: GraphNode, padding: list[int], fill: float) -> str:
         """Why ``node`` with ``padding`` in all is not the same; empty when it is."""
 
     @abstractmethod
-    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[SizeLike, ...]:
+    def written(self, node: GraphNode, x: GraphNode, padding: list[int]) -> tuple[SizeLike, ...]:
         """The call: a constructor and its operands."""
 
 
@@ -75,17 +75,17 @@ class PadIntoConvolution(_PadInto):
     modes = EXACT
     roots = frozenset(_CONVOLUTIONS)
 
-    def objection(self, node: Node, x: Node, padding: list[int], fill: float) -> str:
+    def objection(self, node: GraphNode, x: GraphNode, padding: list[int], fill: float) -> str:
         negative = fill != 0 or math.copysign(1, fill) < 0
         return f"it pads with {fill}, a convolution with zero" if negative else ""
 
-    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[SizeLike, ...]:
+    def written(self, node: GraphNode, x: GraphNode, padding: list[int]) -> tuple[SizeLike, ...]:
         names = ("strides", "dilation", "groups", "data_layout", "kernel_layout", "out_layout")
         attributes = {k: node.attr(k) for k in names}
         return partial(_CONVOLUTIONS[node.op], padding=padding, **attributes), x, node.inputs[1]
 
 
-def _pool(function: Callable[..., Expr], node: Node, padding: list[int], count_include_pad: bool) -> Expr:
+def _pool(function: Callable[..., Expr], node: GraphNode, padding: list[int], count_include_pad: bool) -> Expr:
     attributes = {k: node.attr(k) for k in ("pool_size", "strides", "dilation", "layout")}
     ceil = bool(node.attr("ceil_mode"))
     return partial(function, padding=padding, ceil_mode=ceil, count_include_pad=count_include_pad, **attributes)
@@ -102,7 +102,7 @@ class PadIntoMaxPool(_PadInto):
     modes = EXACT
     roots = frozenset(_MAX_POOLS)
 
-    def objection(self, node: Node, x: Node, padding: list[int], fill: float) -> str:
+    def objection(self, node: GraphNode, x: GraphNode, padding: list[int], fill: float) -> str:
         if fill != -math.inf and not (fill == 0 and nonnegative(x)):
             return f"it pads with {fill}, which can exceed the elements"
         if any(d != 1 for d in node.attr("dilation")):
@@ -113,7 +113,7 @@ class PadIntoMaxPool(_PadInto):
         outside = any(p > r for p, r in zip(padding, reach + reach))
         return "a window would lie in the padding entirely" if outside else ""
 
-    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[SizeLike, ...]:
+    def written(self, node: GraphNode, x: GraphNode, padding: list[int]) -> tuple[SizeLike, ...]:
         return _pool(_MAX_POOLS[node.op], node, padding, False), x
 
 
@@ -127,14 +127,14 @@ class PadIntoAveragePool(_PadInto):
     modes = STRICT
     roots = frozenset(_AVERAGE_POOLS)
 
-    def objection(self, node: Node, x: Node, padding: list[int], fill: float) -> str:
+    def objection(self, node: GraphNode, x: GraphNode, padding: list[int], fill: float) -> str:
         if fill != 0:
             return f"it pads with {fill}, a pool with zero"
         if any(node.attr("padding")) and not node.attr("count_include_pad"):
             return "the pool's own padding is not counted"
         return "windows that ceil_mode adds count differently" if node.attr("ceil_mode") else ""
 
-    def written(self, node: Node, x: Node, padding: list[int]) -> tuple[SizeLike, ...]:
+    def written(self, node: GraphNode, x: GraphNode, padding: list[int]) -> tuple[SizeLike, ...]:
         return _pool(_AVERAGE_POOLS[node.op], node, padding, True), x
 
 
@@ -146,7 +146,7 @@ class PadOfPad(Rule):
     modes = EXACT
     roots = frozenset(("relax.nn.pad",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         inner = node.inputs[0]
         if inner.op != "relax.nn.pad":
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...schedules.operators import registry as own
-from .graph import CONST, Node
+from .graph import CONST, GraphNode
 
 FLOATS = frozenset(("float16", "float32", "float64", "bfloat16"))
 INTEGERS = frozenset(f"{u}int{b}" for u in ("", "u") for b in (8, 16, 32, 64))
@@ -54,15 +54,15 @@ def holds(wide: str, narrow: str) -> bool:
     return wide in _HOLDS.get(narrow, frozenset())
 
 
-def is_float(node: Node) -> bool:
+def is_float(node: GraphNode) -> bool:
     return node.dtype in FLOATS
 
 
-def is_integer(node: Node) -> bool:
+def is_integer(node: GraphNode) -> bool:
     return node.dtype in INTEGERS
 
 
-def split_constant(node: Node) -> tuple[Node, Node] | None:
+def split_constant(node: GraphNode) -> tuple[GraphNode, GraphNode] | None:
     """``(x, c)`` of a two-operand node one of whose operands is a constant, whichever side it is on."""
     if len(node.inputs) != 2:
         return None
@@ -74,7 +74,7 @@ def split_constant(node: Node) -> tuple[Node, Node] | None:
     return None
 
 
-def other(node: Node, one: Node) -> Node | None:
+def other(node: GraphNode, one: GraphNode) -> GraphNode | None:
     """The other operand of a two-operand node that has ``one`` as exactly one of its operands."""
     a, b = node.inputs
     if (a is one) == (b is one):
@@ -82,7 +82,7 @@ def other(node: Node, one: Node) -> Node | None:
     return b if a is one else a
 
 
-def scalar(node: Node | None) -> float | int | bool | None:
+def scalar(node: GraphNode | None) -> float | int | bool | None:
     """The value of a constant all of whose elements are equal, bit for bit; None otherwise."""
     if node is None or node.op != CONST:
         return None
@@ -99,7 +99,7 @@ def scalar(node: Node | None) -> float | int | bool | None:
     return first[0].item()
 
 
-def uniform(node: Node | None) -> float | int | bool | None:
+def uniform(node: GraphNode | None) -> float | int | bool | None:
     """The number that all elements are, as :func:`scalar` tells it, of a constant that is broadcast to an open shape as
     well; None for anything else."""
     while node is not None and node.op in ("relax.broadcast_to", "relax.reshape"):
@@ -107,7 +107,7 @@ def uniform(node: Node | None) -> float | int | bool | None:
     return scalar(node)
 
 
-def is_value(node: Node | None, *values: float) -> bool:
+def is_value(node: GraphNode | None, *values: float) -> bool:
     """Whether ``node`` is a constant that is one of ``values`` everywhere (0.0 and -0.0 are told apart)."""
     v = scalar(node)
     if v is None:
@@ -115,7 +115,7 @@ def is_value(node: Node | None, *values: float) -> bool:
     return any(v == w and (v != 0 or isinstance(v, int) or np.signbit(v) == np.signbit(w)) for w in values)
 
 
-def near(node: Node | None, value: float) -> bool:
+def near(node: GraphNode | None, value: float) -> bool:
     """Whether ``node`` is a constant equal to ``value`` within two units in the last place of its dtype."""
     v = scalar(node)
     if v is None or node is None:

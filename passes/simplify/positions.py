@@ -11,7 +11,7 @@ import numpy as np
 from ...schedules.words.dims import Dim, Open, is_whole, maximum, minimum
 from ...schedules.words.size_like import SizeLike
 from ...schedules.words.sizes import dim_of, surely
-from .graph import CONST, Graph, Node
+from .graph import CONST, Graph, GraphNode
 from .patterns import scalar
 from .rule import EXACT, Declined, Rewrite, Rule, filled
 
@@ -38,7 +38,7 @@ class Lattice:
         return Lattice(self.start * factor, tuple(s * factor for s in self.steps))
 
 
-def lattice(node: Node, graph: Graph, depth: int = _DEPTH) -> Lattice | None:
+def lattice(node: GraphNode, graph: Graph, depth: int = _DEPTH) -> Lattice | None:
     """The positions that integer arithmetic on ranges gives; None for any others."""
     read = _READERS.get(node.op)
     if depth == 0 or read is None or node.shape is None or node.dtype not in _COUNTED:
@@ -46,7 +46,7 @@ def lattice(node: Node, graph: Graph, depth: int = _DEPTH) -> Lattice | None:
     return read(node, graph, depth - 1)
 
 
-def _constant(node: Node, graph: Graph, depth: int) -> Lattice | None:
+def _constant(node: GraphNode, graph: Graph, depth: int) -> Lattice | None:
     array = node.array.astype(np.int64)
     if not array.size:
         return None
@@ -61,14 +61,14 @@ def _constant(node: Node, graph: Graph, depth: int) -> Lattice | None:
     return Lattice(start, steps) if np.array_equal(np.broadcast_to(full, array.shape), array) else None
 
 
-def _range(node: Node, graph: Graph, depth: int) -> Lattice | None:
+def _range(node: GraphNode, graph: Graph, depth: int) -> Lattice | None:
     start, step = _dim(node.raw(0)), node.raw(2)
     if start is None or not isinstance(step, int) or node.shape is None:
         return None
     return Lattice(start, (0 if graph.same_dim(node.shape[0], 1) else step,))
 
 
-def _length(node: Node, graph: Graph, depth: int) -> Lattice | None:
+def _length(node: GraphNode, graph: Graph, depth: int) -> Lattice | None:
     """A shape of one dim, as a tensor."""
     shape = node.raw(0)
     value = _dim(shape[0]) if isinstance(shape, list) and len(shape) == 1 else None
@@ -84,14 +84,14 @@ def _dim(value: Expr) -> SizeLike:
     return found if is_whole(found) else None
 
 
-def _sum(node: Node, graph: Graph, depth: int) -> Lattice | None:
+def _sum(node: GraphNode, graph: Graph, depth: int) -> Lattice | None:
     a, b = (lattice(i, graph, depth) for i in node.inputs)
     if a is None or b is None:
         return None
     return a.plus(b.times(-1) if node.op == "relax.subtract" else b)
 
 
-def _product(node: Node, graph: Graph, depth: int) -> Lattice | None:
+def _product(node: GraphNode, graph: Graph, depth: int) -> Lattice | None:
     for x, c in (node.inputs, node.inputs[::-1]):
         factor = scalar(c)
         if factor is not None:
@@ -100,7 +100,7 @@ def _product(node: Node, graph: Graph, depth: int) -> Lattice | None:
     return None
 
 
-def _reshaped(node: Node, graph: Graph, depth: int) -> Lattice | None:
+def _reshaped(node: GraphNode, graph: Graph, depth: int) -> Lattice | None:
     """Dims of one come and go."""
     inner, before = lattice(node.inputs[0], graph, depth), node.inputs[0].shape
     if inner is None or before is None or node.shape is None:
@@ -113,7 +113,7 @@ def _reshaped(node: Node, graph: Graph, depth: int) -> Lattice | None:
     return Lattice(inner.start, tuple(0 if is_one(d) else next(steps) for d in node.shape))
 
 
-def _repeated(node: Node, graph: Graph, depth: int) -> Lattice | None:
+def _repeated(node: GraphNode, graph: Graph, depth: int) -> Lattice | None:
     inner, before = lattice(node.inputs[0], graph, depth), node.inputs[0].shape
     if inner is None or before is None:
         return None
@@ -125,7 +125,7 @@ def is_one(dim: SizeLike) -> bool:
     return isinstance(dim, int) and dim == 1
 
 
-_READERS: dict[str, Callable[[Node, Graph, int], Lattice | None]] = {
+_READERS: dict[str, Callable[[GraphNode, Graph, int], Lattice | None]] = {
     CONST: _constant,
     "relax.arange": _range,
     "relax.shape_to_tensor": _length,
@@ -146,7 +146,7 @@ _MOVES = frozenset(
 )
 
 
-def span(node: Node, graph: Graph, depth: int = _DEPTH) -> Span:
+def span(node: GraphNode, graph: Graph, depth: int = _DEPTH) -> Span:
     """Bounds of an integer tensor's elements, as numbers and dims."""
     if depth == 0 or node.shape is None or node.dtype not in _COUNTED:
         return _ANY
@@ -246,7 +246,7 @@ class CompareWithinBounds(Rule):
     modes = EXACT
     roots = frozenset(_COMPARISONS)
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if node.shape is None or any(i.dtype not in _COUNTED for i in node.inputs):
             return None
         a, b = (span(i, graph) for i in node.inputs)
@@ -267,7 +267,7 @@ class LimitWithinBounds(Rule):
     modes = EXACT
     roots = frozenset(("relax.minimum", "relax.maximum", "halotile.modulo", "relax.floor_mod"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if node.dtype not in _COUNTED or node.shape is None:
             return None
         x, y = node.inputs

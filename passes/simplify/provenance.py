@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from .graph import CONST, INPUT, Node
+from .graph import CONST, INPUT, GraphNode
 
 
-def attribute(dying: Iterable[Node], made: Sequence[Node], replacements: Mapping[Node, Node]) -> None:
+def attribute(
+    dying: Iterable[GraphNode], made: Sequence[GraphNode], replacements: Mapping[GraphNode, GraphNode]
+) -> None:
     """Hands the sources of ``dying`` nodes on: to those of the nodes ``made`` in their place that have the same
     operator, and what is left to the values that replace theirs.
 
@@ -15,7 +17,7 @@ def attribute(dying: Iterable[Node], made: Sequence[Node], replacements: Mapping
         conv(transpose x)  ->    transpose(conv x)       each keeps its own
     """
     gone = sorted(dying, key=lambda n: n.order)
-    claimed: set[Node] = set()
+    claimed: set[GraphNode] = set()
     for node in made:
         same = [n for n in gone if n.op == node.op]
         claimed.update(same)
@@ -26,6 +28,6 @@ def attribute(dying: Iterable[Node], made: Sequence[Node], replacements: Mapping
         node.sources = tuple(dict.fromkeys((*node.sources, *left)))
 
 
-def joined(nodes: Iterable[Node]) -> tuple[str, ...]:
+def joined(nodes: Iterable[GraphNode]) -> tuple[str, ...]:
     """The sources of ``nodes``, each once."""
     return tuple(dict.fromkeys(name for node in nodes for name in node.sources))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from .evaluate import evaluate
-from .graph import CONST, Graph, Node
-from .rule import EXACT, Builder, Declined, Rewrite, Rule
+from .graph import CONST, Graph, GraphNode
+from .rule import EXACT, Declined, Rewrite, RewriteBuilder, Rule
 
 BYTES = ("uint8", "int8")
 SATURATED = "halotile.saturated"
@@ -33,7 +33,7 @@ class MovedBytes(Rule):
     modes = EXACT
     roots = frozenset(("relax.astype", SATURATED))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if node.dtype not in BYTES or node.inputs[0].dtype in BYTES:
             return None
         maps, moves, pools = [node], [], []
@@ -60,7 +60,7 @@ class MovedBytes(Rule):
         if (numbers[-1] != every).any() or any((np.diff(numbers[len(maps) - p]) < 0).any() for p in pools):
             return None
 
-        def build(b: Builder) -> Node:
+        def build(b: RewriteBuilder) -> GraphNode:
             value = source
             for move in reversed(moves):
                 value = b.same(move, value, *move.inputs[1:])
@@ -69,7 +69,7 @@ class MovedBytes(Rule):
         return Rewrite(build)
 
 
-def _mapped(node: Node) -> Node | None:
+def _mapped(node: GraphNode) -> GraphNode | None:
     """What a map reads, if all else that it reads are single numbers."""
     data = [i for i in node.inputs if i.op != CONST]
     fits = len(data) == 1 and all(i.array.size == 1 for i in node.inputs if i.op == CONST)

@@ -14,7 +14,7 @@ from tvm.ir import Call
 from ...schedules.words.dims import Dim, to_relax
 from ...schedules.words.tvm_types import Attribute, Expr
 from .convert import from_call
-from .graph import CONST, ITEM, Graph, Node
+from .graph import CONST, ITEM, Graph, GraphNode
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -41,7 +41,7 @@ class Rewrite:
     last place of a float may differ; None: as it is for a rule that is not for ``exact`` mode.
     """
 
-    build: Callable[[Builder], Node | dict[Node, Node]]
+    build: Callable[[RewriteBuilder], GraphNode | dict[GraphNode, GraphNode]]
     rounds: bool | None = None
 
 
@@ -56,34 +56,34 @@ class Rule(ABC):
     late: ClassVar[bool] = False
 
     @abstractmethod
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         """What to put in ``node``'s place, why a precondition fails, or None where the pattern is not there."""
 
 
-class Builder:
+class RewriteBuilder:
     """Makes the nodes of a rewrite; types are inferred by Relax, names and places come from the replaced node."""
 
-    def __init__(self, graph: Graph, origin: Node) -> None:
+    def __init__(self, graph: Graph, origin: GraphNode) -> None:
         self._graph = graph
         self._origin = origin
-        self.created: list[Node] = []
+        self.created: list[GraphNode] = []
 
-    def const(self, array: np.ndarray | Attribute) -> Node:
+    def const(self, array: np.ndarray | Attribute) -> GraphNode:
         value = np.asarray(array)
         dtype = str(value.dtype)
-        node = Node(CONST, [], (), None, relax.TensorType(list(value.shape), dtype))
+        node = GraphNode(CONST, [], (), None, relax.TensorType(list(value.shape), dtype))
         node.value = value
         return self._enter(node)
 
-    def call(self, function: Callable[..., Expr], *args: object, **attributes: Attribute) -> Node:
+    def call(self, function: Callable[..., Expr], *args: object, **attributes: Attribute) -> GraphNode:
         """``function`` is a constructor of ``relax.op`` (or ours); nodes among its arguments stand for themselves."""
-        table: dict[Expr, Node] = {}
+        table: dict[Expr, GraphNode] = {}
 
         def expr(value: Attribute) -> Attribute:
-            if isinstance(value, Node):
+            if isinstance(value, GraphNode):
                 table[value.var] = value
                 return value.var
-            if isinstance(value, (list, tuple)) and any(isinstance(v, Node) for v in value):
+            if isinstance(value, (list, tuple)) and any(isinstance(v, GraphNode) for v in value):
                 return type(value)(expr(v) for v in value)
             return value
 
@@ -93,9 +93,9 @@ class Builder:
             raise TypeError(f"{function} does not make a call")
         return self._enter(from_call(call, table.__getitem__))
 
-    def same(self, node: Node, *inputs: Node) -> Node:
+    def same(self, node: GraphNode, *inputs: GraphNode) -> GraphNode:
         """The operator of ``node`` with its attributes on other inputs; its type is inferred again if theirs differ."""
-        copy = Node(node.op, list(inputs), node.operands, node.attrs, node.ty)
+        copy = GraphNode(node.op, list(inputs), node.operands, node.attrs, node.ty)
         if not all(self._graph.same_type(a, b) for a, b in zip(inputs, node.inputs, strict=True)):
             args: list[Expr] = []
             for operand in node.operands:
@@ -113,16 +113,17 @@ class Builder:
             copy.ty = self._graph.normalizer.normalize(Call(relax_op(node.op), args, node.attrs)).ty
         return self._enter(copy)
 
-    def typed(self, node: Node, shape: tuple[SizeLike, ...], *inputs: Node) -> Node:
+    def typed(self, node: GraphNode, shape: tuple[SizeLike, ...], *inputs: GraphNode) -> GraphNode:
         """The operator of ``node`` on other inputs, where the shape of its result is known, but not to Relax."""
         dims = list(shape)
-        return self._enter(Node(node.op, list(inputs), node.operands, node.attrs, relax.TensorType(dims, node.dtype)))
+        ty = relax.TensorType(dims, node.dtype)
+        return self._enter(GraphNode(node.op, list(inputs), node.operands, node.attrs, ty))
 
-    def shaped(self, shape: tuple[SizeLike, ...], function: Callable[..., Expr], *args: Attribute) -> Node:
+    def shaped(self, shape: tuple[SizeLike, ...], function: Callable[..., Expr], *args: Attribute) -> GraphNode:
         """The call that ``function`` makes, where the shape of its result is known better than Relax infers it; the
         first argument has its dtype."""
-        table = {a.var: a for a in args if isinstance(a, Node)}
-        call = function(*(a.var if isinstance(a, Node) else a for a in args))
+        table = {a.var: a for a in args if isinstance(a, GraphNode)}
+        call = function(*(a.var if isinstance(a, GraphNode) else a for a in args))
         typed = Call(call.op, call.args, call.attrs, ret_ty=relax.TensorType(list(shape), args[0].dtype))
         return self._enter(from_call(typed, table.__getitem__))
 
@@ -130,17 +131,17 @@ class Builder:
         """A number or dim as an expression of the graph's own variables."""
         return to_relax(value, self._graph.symbols) if isinstance(value, Dim) else value
 
-    def item(self, source: Node, index: int) -> Node:
-        return self._enter(Node(ITEM, [source], (0,), index, source.ty.fields[index]))
+    def item(self, source: GraphNode, index: int) -> GraphNode:
+        return self._enter(GraphNode(ITEM, [source], (0,), index, source.ty.fields[index]))
 
-    def _enter(self, node: Node) -> Node:
+    def _enter(self, node: GraphNode) -> GraphNode:
         node.name = self._origin.name
         node.order = (*self._origin.order, -1.0, len(self.created))
         self.created.append(node)
         return self._graph.link(node)
 
 
-def filled(b: Builder, like: Node, value: float | bool) -> Node:
+def filled(b: RewriteBuilder, like: GraphNode, value: float | bool) -> GraphNode:
     """A tensor of one value with the shape and dtype of ``like``; where that is open, one number broadcast to it."""
     if like.static:
         return b.const(np.full(like.shape or (), value, like.array_dtype))

@@ -9,16 +9,16 @@ import numpy as np
 
 from ...schedules.operators.open_shapes import same_dim
 from .anchors import ANCHORS, scale_output, weight_index
-from .graph import CONST, Node
+from .graph import CONST, GraphNode
 from .identity import RESHAPES, permutation
 from .patterns import is_float, rounded, shrunk
-from .rule import Builder
-from .slices import Cut, cuts
+from .rule import RewriteBuilder
+from .slices import SliceAxis, cuts
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
 
-Rebuild = Callable[[Builder], Node]
+Rebuild = Callable[[RewriteBuilder], GraphNode]
 
 CARRIERS = RESHAPES | {"relax.permute_dims", "relax.strided_slice", "relax.broadcast_to", "relax.negative"}
 GATHERS = frozenset(("relax.take", "halotile.gather"))
@@ -30,20 +30,20 @@ class Path:
     """One attempt: follows a scale upwards and remembers the slices of other parts that must be read anew."""
 
     def __init__(self) -> None:
-        self._others: list[Node] = []
+        self._others: list[GraphNode] = []
         self._shared: Rebuild | None = None
-        self._built: Node | None = None
+        self._built: GraphNode | None = None
 
-    def rebuild_others(self, b: Builder) -> dict[Node, Node]:
+    def rebuild_others(self, b: RewriteBuilder) -> dict[GraphNode, GraphNode]:
         return {o: b.same(o, self._shared_node(b)) for o in self._others}
 
-    def _shared_node(self, b: Builder) -> Node:
+    def _shared_node(self, b: RewriteBuilder) -> GraphNode:
         if self._built is None:
             assert self._shared is not None
             self._built = self._shared(b)
         return self._built
 
-    def absorb(self, node: Node, scale: np.ndarray, depth: int, shared: bool = False) -> Rebuild | None:
+    def absorb(self, node: GraphNode, scale: np.ndarray, depth: int, shared: bool = False) -> Rebuild | None:
         """How to build ``scale * node`` without a multiplication; None when that can't be done.
 
         ``scale`` broadcasts against the node's shape.
@@ -76,7 +76,7 @@ class Path:
             return None if inner is None else with_operand(node, 0, inner)
         return None
 
-    def _uniform(self, node: Node, scale: np.ndarray, depth: int) -> Rebuild | None:
+    def _uniform(self, node: GraphNode, scale: np.ndarray, depth: int) -> Rebuild | None:
         """Operators that one number passes: either operand of a product, the table of a gather. Of a product, what does
         not vary along the columns can enter the left operand, what does not vary along the rows the right one."""
         if node.op == "relax.matmul":
@@ -91,7 +91,7 @@ class Path:
                 return with_operand(node, index, inner)
         return None
 
-    def _through_slice(self, node: Node, scale: np.ndarray, depth: int) -> Rebuild | None:
+    def _through_slice(self, node: GraphNode, scale: np.ndarray, depth: int) -> Rebuild | None:
         parent = node.inputs[0]
         if parent.uses == 1 and scale.size == 1:
             inner = self.absorb(parent, scale, depth - 1)
@@ -117,7 +117,7 @@ class Path:
         return with_operand(node, 0, self._shared_node)
 
 
-def _of_operand(product: Node, index: int, scale: np.ndarray) -> np.ndarray | None:
+def _of_operand(product: GraphNode, index: int, scale: np.ndarray) -> np.ndarray | None:
     """The scale of operand ``index`` that scales the product by ``scale``; None where there is none."""
     if scale.size == 1:
         return scale
@@ -139,7 +139,7 @@ def _without_open(shape: tuple[SizeLike, ...]) -> tuple[int, ...]:
     return tuple(d if isinstance(d, int) else 1 for d in shape)
 
 
-def _size(node: Node) -> int:
+def _size(node: GraphNode) -> int:
     return int(np.prod(_without_open(node.shape or ()), dtype=np.int64))
 
 
@@ -160,14 +160,14 @@ def _same_segments(a: tuple[SizeLike, ...], b: tuple[SizeLike, ...]) -> bool:
     return len(first) == len(second) and all(same_dim(x, y) for x, y in zip(first, second))
 
 
-def _disjoint(a: dict[int, Cut], b: dict[int, Cut] | None) -> bool:
+def _disjoint(a: dict[int, SliceAxis], b: dict[int, SliceAxis] | None) -> bool:
     """Whether two slices of one tensor have no element in common, because their ranges along an axis don't meet."""
     if b is None:
         return False
     return any(a[k].end <= b[k].begin or b[k].end <= a[k].begin for k in a if k in b)
 
 
-def _before(node: Node, scale: np.ndarray) -> np.ndarray | None:
+def _before(node: GraphNode, scale: np.ndarray) -> np.ndarray | None:
     """The scale of the operand of a reshape, permutation or negation whose result is scaled by ``scale``."""
     if scale.size == 1:
         return scale.reshape(())
@@ -185,19 +185,19 @@ def _before(node: Node, scale: np.ndarray) -> np.ndarray | None:
     return shrunk(np.broadcast_to(padded, _without_open(shape)).reshape(_without_open(above)))
 
 
-def _scaled_constant(node: Node, scale: np.ndarray) -> Rebuild | None:
+def _scaled_constant(node: GraphNode, scale: np.ndarray) -> Rebuild | None:
     wide = rounded(np.asarray(node.array.astype(np.float64) * scale), node.array.dtype)
     return None if wide is None else lambda b: b.const(wide)
 
 
-def _of_both(node: Node, first: Rebuild, second: Rebuild) -> Rebuild:
+def _of_both(node: GraphNode, first: Rebuild, second: Rebuild) -> Rebuild:
     return lambda b: b.same(node, first(b), second(b))
 
 
-def with_operand(node: Node, index: int, inner: Rebuild) -> Rebuild:
+def with_operand(node: GraphNode, index: int, inner: Rebuild) -> Rebuild:
     """Builds the operator of ``node`` with operand ``index`` made by ``inner``."""
 
-    def build(b: Builder) -> Node:
+    def build(b: RewriteBuilder) -> GraphNode:
         inputs = list(node.inputs)
         inputs[index] = inner(b)
         return b.same(node, *inputs)
@@ -205,7 +205,7 @@ def with_operand(node: Node, index: int, inner: Rebuild) -> Rebuild:
     return build
 
 
-def _into_weights(anchor: Node, scale: np.ndarray) -> Rebuild | None:
+def _into_weights(anchor: GraphNode, scale: np.ndarray) -> Rebuild | None:
     index = weight_index(anchor) or 0
     folded = scale_output(anchor, scale)
     if isinstance(folded, str):

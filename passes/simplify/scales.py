@@ -8,9 +8,9 @@ from tvm import relax
 from .activations import scaled
 from .affine import LARGEST_SCALE
 from .anchors import ANCHORS, weight_index
-from .graph import CONST, Graph, Node
+from .graph import CONST, Graph, GraphNode
 from .patterns import is_float, rounded, shrunk, split_constant
-from .rule import STRICT, Builder, Declined, Rewrite, Rule
+from .rule import STRICT, Declined, Rewrite, RewriteBuilder, Rule
 from .scale_paths import CARRIERS, GATHERS, Path
 
 op = relax.op
@@ -32,7 +32,7 @@ class ScaleToWeights(Rule):
     modes = STRICT
     roots = frozenset(("relax.multiply", "relax.divide"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         pair = split_constant(node)
         if pair is None or not is_float(node) or not graph.same_type(pair[0], node):
             return None
@@ -55,13 +55,13 @@ class ScaleToWeights(Rule):
                 "something on the way to the weights has other readers, or a weight can't take the scale"
             )
 
-        def build(b: Builder) -> dict[Node, Node]:
+        def build(b: RewriteBuilder) -> dict[GraphNode, GraphNode]:
             return {node: rebuilt(b), **path.rebuild_others(b)}
 
         return Rewrite(build)
 
 
-def _reaches_weights(node: Node, depth: int) -> bool:
+def _reaches_weights(node: GraphNode, depth: int) -> bool:
     """A cheap first look: whether constant weights lie upstream on a way that a scale can take."""
     if depth == 0 or node.op == CONST:
         return False
@@ -85,14 +85,14 @@ class ShareBias(Rule):
     modes = STRICT
     roots = frozenset(("relax.add",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         pair = split_constant(node)
         if pair is None or node.outputs or len(node.users) < 2 or not is_float(node):
             return None
         if not graph.same_type(pair[0], node):
             return None
         x, bias = pair
-        sums: dict[Node, np.ndarray] = {}
+        sums: dict[GraphNode, np.ndarray] = {}
         for user in node.users:
             mine = split_constant(user) if user.op == "relax.add" else None
             if mine is None or not graph.same_type(user, node):
@@ -121,7 +121,7 @@ class PrecomputeGather(Rule):
     modes = STRICT
     roots = frozenset(("relax.matmul",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         rows, weight = node.inputs
         gathers = rows.op in GATHERS and rows.attr("axis") == 0 or rows.op == "relax.strided_slice"
         if not gathers or rows.inputs[0].op != CONST or weight.op != CONST or rows.uses != 1:
@@ -153,7 +153,7 @@ class ScalesOfProduct(Rule):
     modes = STRICT
     roots = frozenset(("relax.matmul",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if not is_float(node) or node.inputs[0] is node.inputs[1]:
             return None
         sides = [scaled(i) for i in node.inputs]

@@ -14,9 +14,9 @@ import numpy as np
 from tvm import relax
 
 from .broadcasts import BROADCASTING, broadcast_shape
-from .graph import CONST, Graph, Node
+from .graph import CONST, Graph, GraphNode
 from .patterns import UNARY
-from .rule import EXACT, Builder, Rewrite, Rule
+from .rule import EXACT, Rewrite, RewriteBuilder, Rule
 from .transposes import permutation
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def one(dim: SizeLike) -> bool:
     return isinstance(dim, int) and dim == 1
 
 
-def source(node: Node, graph: Graph) -> tuple[Node, tuple[SizeLike, ...], frozenset[int]] | None:
+def source(node: GraphNode, graph: Graph) -> tuple[GraphNode, tuple[SizeLike, ...], frozenset[int]] | None:
     """(x, its shape with leading ones, the axes that grow) of a broadcast_to; x of lower rank must be constant."""
     if node.op != "relax.broadcast_to" or node.shape is None or node.inputs[0].shape is None:
         return None
@@ -43,7 +43,7 @@ def source(node: Node, graph: Graph) -> tuple[Node, tuple[SizeLike, ...], frozen
     return x, shape, grown
 
 
-def small(b: Builder, x: Node, rank: int) -> Node:
+def small(b: RewriteBuilder, x: GraphNode, rank: int) -> GraphNode:
     """``x`` with leading dims of one up to ``rank``."""
     return x if x.rank == rank else b.const(x.array.reshape((1,) * (rank - x.rank) + x.array.shape))
 
@@ -63,7 +63,7 @@ class SinkBroadcastPastMoves(Rule):
         *("relax.permute_dims", "relax.reshape", "relax.concat", "relax.matmul", "relax.take", "halotile.gather")
     }
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | None:
         if node.shape is None or not any(i.op == "relax.broadcast_to" for i in node.inputs):
             return None
         found = _WAYS.get(node.op, _applied)(node, graph)
@@ -78,16 +78,16 @@ class SinkBroadcastPastMoves(Rule):
         return Rewrite(lambda b: b.call(op.broadcast_to, make(b), list(node.shape or ())))
 
     @staticmethod
-    def _dropped(b: Builder, node: Node, less: Node) -> dict[Node, Node]:
+    def _dropped(b: RewriteBuilder, node: GraphNode, less: GraphNode) -> dict[GraphNode, GraphNode]:
         users = list(node.users)
         return {user: b.same(user, *(less if i is node else i for i in user.inputs)) for user in users}
 
 
 #: How to make the smaller result, and the axes along which it is to be repeated.
-Make = tuple[Callable[[Builder], Node], frozenset[int]]
+Make = tuple[Callable[[RewriteBuilder], GraphNode], frozenset[int]]
 
 
-def takes_smaller(user: Node, node: Node, shape: tuple[SizeLike, ...], graph: Graph) -> bool:
+def takes_smaller(user: GraphNode, node: GraphNode, shape: tuple[SizeLike, ...], graph: Graph) -> bool:
     """Whether ``user`` gives the same when ``node`` has ``shape``, being broadcast by the operator itself."""
     if user.op not in BROADCASTING:
         return False
@@ -96,12 +96,12 @@ def takes_smaller(user: Node, node: Node, shape: tuple[SizeLike, ...], graph: Gr
     return len(known) == len(shapes) and graph.same_shape(broadcast_shape(graph, known), user.shape)
 
 
-def _applied(node: Node, graph: Graph) -> Make | None:
+def _applied(node: GraphNode, graph: Graph) -> Make | None:
     found = source(node.inputs[0], graph)
     return None if found is None else (lambda b: b.same(node, small(b, found[0], node.rank)), found[2])
 
 
-def _permuted(node: Node, graph: Graph) -> Make | None:
+def _permuted(node: GraphNode, graph: Graph) -> Make | None:
     found = source(node.inputs[0], graph)
     axes = permutation(node)
     if found is None or axes is None:
@@ -110,7 +110,7 @@ def _permuted(node: Node, graph: Graph) -> Make | None:
     return lambda b: b.same(node, small(b, found[0], node.rank)), grown
 
 
-def _reshaped(node: Node, graph: Graph) -> Make | None:
+def _reshaped(node: GraphNode, graph: Graph) -> Make | None:
     found = source(node.inputs[0], graph)
     if found is None:
         return None
@@ -128,7 +128,7 @@ def _reshaped(node: Node, graph: Graph) -> Make | None:
     return lambda b: b.call(op.reshape, x, target), grown
 
 
-def _joined(node: Node, graph: Graph) -> Make | None:
+def _joined(node: GraphNode, graph: Graph) -> Make | None:
     axis = int(node.attr("axis") or 0) % node.rank
     found = [source(i, graph) for i in node.inputs]
     good = [f for f in found if f is not None]
@@ -137,11 +137,11 @@ def _joined(node: Node, graph: Graph) -> Make | None:
     return lambda b: b.same(node, *(small(b, f[0], node.rank) for f in good)), good[0][2]
 
 
-def _multiplied(node: Node, graph: Graph) -> Make | None:
+def _multiplied(node: GraphNode, graph: Graph) -> Make | None:
     """Each operand that is repeated along batch dims only is taken before; the other must not need those dims."""
     if any(i.rank < 2 for i in node.inputs):
         return None
-    taken: list[tuple[Node, tuple[SizeLike, ...]]] = []
+    taken: list[tuple[GraphNode, tuple[SizeLike, ...]]] = []
     for i in node.inputs:
         found = source(i, graph)
         if found is not None and found[2] and max(found[2]) < i.rank - 2:
@@ -159,7 +159,7 @@ def _multiplied(node: Node, graph: Graph) -> Make | None:
     return lambda b: b.same(node, *(small(b, x, i.rank) for (x, _), i in zip(taken, node.inputs))), grown
 
 
-def _read(node: Node, graph: Graph) -> Make | None:
+def _read(node: GraphNode, graph: Graph) -> Make | None:
     positions = node.arg(1)
     found = source(positions, graph) if positions is not None else None
     if found is None or not found[2] or node.inputs[0] is positions:
@@ -175,7 +175,7 @@ def _read(node: Node, graph: Graph) -> Make | None:
     return lambda b: b.same(node, node.inputs[0], x), after
 
 
-_WAYS: dict[str, Callable[[Node, Graph], Make | None]] = {
+_WAYS: dict[str, Callable[[GraphNode, Graph], Make | None]] = {
     "relax.permute_dims": _permuted,
     "relax.reshape": _reshaped,
     "relax.concat": _joined,

@@ -14,10 +14,10 @@ from ...schedules.operators.movement import MOST_PARTS
 from ...schedules.operators.registry import call as own_call
 from ...schedules.words.size_like import SizeLike
 from ...schedules.words.sizes import dim_of
-from .graph import ITEM, Graph, Node
-from .open_slices import Run, composed, dims, parts, runs, taken
+from .graph import ITEM, Graph, GraphNode
+from .open_slices import OpenRun, composed, dims, parts, runs, taken
 from .patterns import ints
-from .rule import EXACT, Builder, Declined, Rewrite, Rule
+from .rule import EXACT, Declined, Rewrite, RewriteBuilder, Rule
 
 if TYPE_CHECKING:
     pass
@@ -27,14 +27,14 @@ OPEN = sys.maxsize
 
 
 @dataclass(frozen=True)
-class Cut:
+class SliceAxis:
     """One axis of a slice with a positive stride; ``end`` counts from the back when negative, OPEN is to the end."""
 
     begin: int
     end: int
     stride: int
 
-    def then(self, after: Cut) -> Cut | None:
+    def then(self, after: SliceAxis) -> SliceAxis | None:
         """The single cut that equals ``after`` applied to the result of this one, for every length; None if none does.
 
             0:-2:2 then 0:-2:2     ->    0:-6:4
@@ -59,22 +59,22 @@ class Cut:
             end = self.end + self.stride * after.end
         else:
             return None
-        return Cut(begin, end, stride)
+        return SliceAxis(begin, end, stride)
 
-    def on(self, length: int) -> Cut:
+    def on(self, length: int) -> SliceAxis:
         """The cut that takes the same elements of an axis of known ``length``, with 0 <= begin <= end <= length."""
         chosen = range(
             *slice(self.begin, None if self.end == OPEN else self.end, self.stride).indices(length)
         )
         if not len(chosen):
-            return Cut(0, 0, self.stride)
-        return Cut(chosen[0], chosen[-1] + 1, self.stride)
+            return SliceAxis(0, 0, self.stride)
+        return SliceAxis(chosen[0], chosen[-1] + 1, self.stride)
 
 
-WHOLE = Cut(0, OPEN, 1)
+WHOLE = SliceAxis(0, OPEN, 1)
 
 
-def cuts(node: Node) -> dict[int, Cut] | None:
+def cuts(node: GraphNode) -> dict[int, SliceAxis] | None:
     """Axis -> cut of a strided slice with known bounds and positive strides; ends beyond any length become OPEN."""
     if node.op != "relax.strided_slice":
         return None
@@ -89,16 +89,18 @@ def cuts(node: Node) -> dict[int, Cut] | None:
     shape = node.inputs[0].shape or ()
     result = {}
     for axis, b, e, s in zip(axes, begin, end, strides):
-        cut = Cut(b, OPEN if e >= 2**31 - 1 else e, s)
+        cut = SliceAxis(b, OPEN if e >= 2**31 - 1 else e, s)
         length = shape[axis % rank] if shape else None
         result[axis % rank] = cut.on(length) if isinstance(length, int) else cut
     return result
 
 
-def emit_slice(b: Builder, x: Node, wanted: dict[int, Cut], result: tuple[int, ...] | None = None) -> Node:
+def emit_slice(
+    b: RewriteBuilder, x: GraphNode, wanted: dict[int, SliceAxis], result: tuple[int, ...] | None = None
+) -> GraphNode:
     """``x`` cut along the axes of ``wanted``, to the shape ``result``; nothing where that is everything."""
     shape = x.shape or ()
-    real = {a: c for a, c in wanted.items() if c not in (WHOLE, Cut(0, shape[a] if shape else -1, 1))}
+    real = {a: c for a, c in wanted.items() if c not in (WHOLE, SliceAxis(0, shape[a] if shape else -1, 1))}
     if not real:
         return x
     axes = sorted(real)
@@ -125,7 +127,7 @@ class SliceOfSlice(Rule):
     modes = EXACT
     roots = frozenset(("relax.strided_slice",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if node.outputs or not node.users or any(u.op != node.op for u in node.users):
             return None
         x, merged = node.inputs[0], {}
@@ -137,20 +139,20 @@ class SliceOfSlice(Rule):
         return Rewrite(lambda b: {user: emit(b, x, user.shape or ()) for user, emit in merged.items()})
 
 
-Emit = Callable[[Builder, Node, tuple[SizeLike, ...]], Node]
+Emit = Callable[[RewriteBuilder, GraphNode, tuple[SizeLike, ...]], GraphNode]
 
 
-def _of_numbers(first: dict[int, Cut] | None, second: dict[int, Cut] | None) -> Emit | None:
+def _of_numbers(first: dict[int, SliceAxis] | None, second: dict[int, SliceAxis] | None) -> Emit | None:
     both = None if first is None or second is None else _composed(first, second)
     return None if both is None else lambda b, x, shape: emit_slice(b, x, both, shape)
 
 
-def _of_dims(first: dict[int, Run] | None, second: dict[int, Run] | None) -> Emit | None:
+def _of_dims(first: dict[int, OpenRun] | None, second: dict[int, OpenRun] | None) -> Emit | None:
     both = None if first is None or second is None else composed(first, second)
     return None if both is None else lambda b, x, shape: taken(b, x, both, shape)
 
 
-def _composed(first: dict[int, Cut], second: dict[int, Cut]) -> dict[int, Cut] | None:
+def _composed(first: dict[int, SliceAxis], second: dict[int, SliceAxis]) -> dict[int, SliceAxis] | None:
     result = dict(first)
     for axis, cut in second.items():
         both = first[axis].then(cut) if axis in first else cut
@@ -168,7 +170,7 @@ class StepsOfSteps(Rule):
     modes = EXACT
     roots = frozenset(("halotile.slice",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         inner = node.inputs[0]
         if inner.op != node.op or inner.uses != 1 or not node.static or not inner.static:
             return None
@@ -196,7 +198,7 @@ class SliceOfConcat(Rule):
     modes = EXACT
     roots = frozenset(("relax.strided_slice",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         joined = node.inputs[0]
         wanted = cuts(node)
         if joined.op != "relax.concat":
@@ -218,7 +220,7 @@ class SliceOfConcat(Rule):
         if len(pieces) > 1 and (rest or inside != WHOLE):
             return None
 
-        def build(b: Builder) -> Node:
+        def build(b: RewriteBuilder) -> GraphNode:
             if len(pieces) > 1:
                 return b.call(op.concat, pieces, axis=axis)
             return emit_slice(b, pieces[0], {**rest, axis: inside})
@@ -226,7 +228,7 @@ class SliceOfConcat(Rule):
         return Rewrite(build)
 
 
-def _open_part(node: Node, joined: Node) -> Rewrite | Declined | None:
+def _open_part(node: GraphNode, joined: GraphNode) -> Rewrite | Declined | None:
     """The same in dims."""
     axis, wanted = int(joined.attr("axis") or 0) % joined.rank, runs(node)
     shapes = [dims(i.shape) for i in joined.inputs]
@@ -242,7 +244,7 @@ def _open_part(node: Node, joined: Node) -> Rewrite | Declined | None:
     return None if wanted else Rewrite(lambda b: b.call(op.concat, pieces, axis=axis))
 
 
-def _pieces(cut: Cut, lengths: list[SizeLike]) -> tuple[int, int, Cut] | None:
+def _pieces(cut: SliceAxis, lengths: list[SizeLike]) -> tuple[int, int, SliceAxis] | None:
     """(first piece, one behind the last, the cut within them) of what ``cut`` takes of pieces of these lengths."""
     starts = _running(lengths)
     ends_behind = [None if n is None else -n for n in _running(lengths[::-1])[::-1]]  # from the end: 0 is the end
@@ -250,15 +252,15 @@ def _pieces(cut: Cut, lengths: list[SizeLike]) -> tuple[int, int, Cut] | None:
         if start is None or cut.begin < start:
             break
         if stop is not None and 0 <= cut.end <= stop:
-            return k, k + 1, Cut(cut.begin - start, cut.end - start, cut.stride)
+            return k, k + 1, SliceAxis(cut.begin - start, cut.end - start, cut.stride)
         if k == len(lengths) - 1 and cut.end == OPEN:
-            return k, k + 1, Cut(cut.begin - start, OPEN, cut.stride)
+            return k, k + 1, SliceAxis(cut.begin - start, OPEN, cut.stride)
     for k, (start, stop) in enumerate(zip(ends_behind, ends_behind[1:])):  # counted from the end
         if start is None or stop is None or cut.begin >= 0 or cut.begin < start:
             continue
         end = 0 if cut.end == OPEN else cut.end
         if cut.end == OPEN and stop == 0 or 0 > end and end <= stop:
-            return k, k + 1, Cut(cut.begin - start, end - start, cut.stride)
+            return k, k + 1, SliceAxis(cut.begin - start, end - start, cut.stride)
     if cut.stride != 1 or cut.begin < 0:
         return None
     at = [k for k, start in enumerate(starts) if start == cut.begin]
@@ -286,7 +288,7 @@ class ConcatOfConcat(Rule):
     modes = EXACT
     roots = frozenset(("relax.concat",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         axis = int(node.attr("axis") or 0) % node.rank
         inner = [
             i.op == "relax.concat" and i.uses == 1 and int(i.attr("axis") or 0) % i.rank == axis
@@ -302,9 +304,9 @@ class ConcatOfConcat(Rule):
 
 @dataclass(frozen=True)
 class _Piece:
-    source: Node
-    others: tuple[tuple[int, Run], ...]
-    run: Run
+    source: GraphNode
+    others: tuple[tuple[int, OpenRun], ...]
+    run: OpenRun
     shape: tuple[SizeLike, ...]
 
 
@@ -319,10 +321,10 @@ class ConcatOfSlices(Rule):
     modes = EXACT
     roots = frozenset(("relax.concat",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         axis = int(node.attr("axis") or 0) % node.rank
         pieces = [self._piece(i, axis) for i in node.inputs]
-        merged: list[Node | _Piece] = []
+        merged: list[GraphNode | _Piece] = []
         for original, piece in zip(node.inputs, pieces):
             last = merged[-1] if merged else None
             if piece is not None and isinstance(last, _Piece) and _touch(last, piece):
@@ -332,7 +334,7 @@ class ConcatOfSlices(Rule):
         if len(merged) == len(node.inputs):
             return None
 
-        def build(b: Builder) -> Node:
+        def build(b: RewriteBuilder) -> GraphNode:
             parts = [
                 taken(b, p.source, {**dict(p.others), axis: p.run}, p.shape) if isinstance(p, _Piece) else p
                 for p in merged
@@ -342,7 +344,7 @@ class ConcatOfSlices(Rule):
         return Rewrite(build)
 
     @staticmethod
-    def _piece(node: Node, axis: int) -> _Piece | None:
+    def _piece(node: GraphNode, axis: int) -> _Piece | None:
         if node.op == ITEM and node.inputs[0].op == "relax.split":
             return _split_piece(node, axis)
         found = runs(node)
@@ -352,7 +354,7 @@ class ConcatOfSlices(Rule):
         return _Piece(node.inputs[0], others, found[axis], node.shape or ())
 
 
-def _split_piece(node: Node, axis: int) -> _Piece | None:
+def _split_piece(node: GraphNode, axis: int) -> _Piece | None:
     split = node.inputs[0]
     x = split.inputs[0]
     if int(split.attr("axis")) % x.rank != axis:
@@ -362,7 +364,7 @@ def _split_piece(node: Node, axis: int) -> _Piece | None:
     if not all(type(n) is int for n in sizes):
         return None
     start = sum(sizes[: node.attrs])
-    return _Piece(x, (), Run(start, sizes[node.attrs]), node.shape or ())
+    return _Piece(x, (), OpenRun(start, sizes[node.attrs]), node.shape or ())
 
 
 def _touch(a: _Piece, b: _Piece) -> bool:
@@ -370,5 +372,5 @@ def _touch(a: _Piece, b: _Piece) -> bool:
 
 
 def _joined(a: _Piece, b: _Piece, axis: int) -> _Piece:
-    run = Run(a.run.begin, a.run.count + b.run.count)
+    run = OpenRun(a.run.begin, a.run.count + b.run.count)
     return _Piece(a.source, a.others, run, tuple(run.count if k == axis else d for k, d in enumerate(a.shape)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from .graph import Graph, Node
+from .graph import Graph, GraphNode
 from .norms import reduction
 from .rule import STRICT, Declined, Rewrite, Rule
 
@@ -25,7 +25,7 @@ class RecogniseSoftmax(Rule):
     def __init__(self, float_mode: str = "strict") -> None:
         self._finite = float_mode == "finite"
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         exp, total = node.inputs
         summed = reduction(total, "relax.sum")
         if exp.op != "relax.exp" or summed is None or summed[0] is not exp or len(summed[1]) != 1:
@@ -56,7 +56,7 @@ class LogOfSoftmax(Rule):
     def __init__(self, float_mode: str = "strict") -> None:
         self._finite = float_mode == "finite"
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         soft = node.inputs[0]
         if soft.op != "relax.nn.softmax":
             return None

@@ -10,10 +10,10 @@ from tvm import relax
 from ...schedules.words.dims import Open
 from ...schedules.words.sizes import dim_of
 from .anchors import weight_index
-from .graph import CONST, Graph, Node
+from .graph import CONST, Graph, GraphNode
 from .identity import permutation
 from .open_slices import dims
-from .rule import EXACT, STRICT, Builder, Declined, Rewrite, Rule
+from .rule import EXACT, STRICT, Declined, Rewrite, RewriteBuilder, Rule
 from .slices import cuts
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class FocusAsSpaceToDepth(Rule):
     modes = EXACT
     roots = frozenset(("relax.concat",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         found = [cuts(i) for i in node.inputs]
         x = node.inputs[0].inputs[0] if found[0] is not None else None
         if (
@@ -69,7 +69,7 @@ class FocusAsSpaceToDepth(Rule):
         phase = [row + 1, column + 2] if phases == by_rows else [column + 2, row + 1]
         order = [0, *phase, 1, 2, 4] if channel == 1 else [0, 1, 3, *phase, 5]
 
-        def build(b: Builder) -> Node:
+        def build(b: RewriteBuilder) -> GraphNode:
             parts = b.call(op.permute_dims, b.call(op.reshape, x, list(map(b.dim, split))), order)
             return b.call(op.reshape, parts, list(node.shape or ()))
 
@@ -97,7 +97,7 @@ class SpaceToDepthIntoConvolution(Rule):
     modes = STRICT
     roots = frozenset(("relax.nn.conv2d",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         weight = node.inputs[1]
         found = space_to_depth(node.inputs[0], graph)
         if found is None or weight.op != CONST:
@@ -138,7 +138,7 @@ class ChannelOrderIntoConvolution(Rule):
     modes = STRICT
     roots = frozenset(f"relax.nn.conv{d}d" for d in (1, 2, 3))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         moved, weight = node.inputs
         order = _channel_order(moved)
         if order is None or weight.op != CONST or moved.uses != 1 or weight_index(node) != 1:
@@ -152,7 +152,7 @@ class ChannelOrderIntoConvolution(Rule):
         return Rewrite(lambda b: b.same(node, moved.inputs[0], b.const(wide)))
 
 
-def _channel_order(node: Node) -> list[int] | None:
+def _channel_order(node: GraphNode) -> list[int] | None:
     """The channel of x that is at each place of ``node``, where that is all that it changes."""
     if node.op == "relax.take" and node.attr("axis") == 1 and node.inputs[1].op == CONST:
         places = node.inputs[1].array
@@ -167,7 +167,7 @@ def _channel_order(node: Node) -> list[int] | None:
     return [begin[1] + step[1] * k for k in range(node.shape[1])]
 
 
-def space_to_depth(node: Node, graph: Graph) -> tuple[Node, int, bool] | None:
+def space_to_depth(node: GraphNode, graph: Graph) -> tuple[GraphNode, int, bool] | None:
     """(x, r, whether columns are the slower phase) of a reshape, permute, reshape that moves blocks to channels."""
     if node.op != "relax.reshape" or node.inputs[0].op != "relax.permute_dims":
         return None
@@ -211,7 +211,7 @@ class PoolAsMean(Rule):
     modes = STRICT
     roots = frozenset(f"relax.nn.{kind}{d}d" for kind in ("adaptive_avg_pool", "avg_pool") for d in (1, 2, 3))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         x = node.inputs[0]
         if not str(node.attr("layout")).startswith("NC") or x.shape is None:
             return None
@@ -238,7 +238,7 @@ class ReshapeOfReduction(Rule):
     modes = EXACT
     roots = frozenset(("relax.reshape", "relax.squeeze", "relax.flatten", "relax.expand_dims"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         inner = node.inputs[0]
         function = _KEEPING.get(inner.op)
         x = inner.inputs[0] if function is not None else None

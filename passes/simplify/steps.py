@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .anchors import ANCHORS
-from .graph import Node
+from .graph import GraphNode
 from .patterns import ELEMENTWISE, INTEGERS, is_float
 
 _STEPS = frozenset(
@@ -30,21 +30,21 @@ _SUMS = ANCHORS | {
 }
 
 
-def is_step(node: Node) -> bool:
+def is_step(node: GraphNode) -> bool:
     """Whether the operator jumps where its float operand changes in the last place."""
     if node.op == "relax.astype":
         return node.dtype in INTEGERS or node.dtype == "bool"
     return node.op in _STEPS
 
 
-def before_steps(nodes: Sequence[Node]) -> set[Node]:
+def before_steps(nodes: Sequence[GraphNode]) -> set[GraphNode]:
     """Those of ``nodes`` (in order, inputs first) that reach a step through elementwise operators and moves alone, and
     come from no sum."""
-    summed: set[Node] = set()
+    summed: set[GraphNode] = set()
     for node in nodes:
         if node.op in _SUMS or not is_step(node) and not summed.isdisjoint(node.inputs):
             summed.add(node)
-    found: set[Node] = set()
+    found: set[GraphNode] = set()
     for node in reversed(nodes):
         if node.is_tensor and node not in summed and is_float(node) and any(
             is_step(u) or u in found and (u.op in ELEMENTWISE or u.op in _MOVES) for u in node.users

@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax
 
 from .facts import no_negative_zero, nonnegative
-from .graph import CONST, Graph, Node
+from .graph import CONST, Graph, GraphNode
 from .patterns import is_float, is_integer, is_value, split_constant
 from .rule import EXACT, STRICT, Declined, Rewrite, Rule, filled
 from .zero_sign import zero_sign_matters
@@ -20,7 +20,7 @@ class PowerOfTwo(Rule):
     modes = STRICT
     roots = frozenset(("relax.power", "relax.square"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         x = node.inputs[0]
         if node.op == "relax.power" and not is_value(node.inputs[1], 2):
             return None
@@ -44,7 +44,7 @@ class PowerOfHalf(Rule):
     def __init__(self, float_mode: str = "strict") -> None:
         self._finite = float_mode == "finite"
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         x, exponent = node.inputs
         if not is_value(exponent, 0.5) or not graph.same_type(x, node):
             return None
@@ -69,7 +69,7 @@ class PowerOfMinusHalf(Rule):
     def __init__(self, float_mode: str = "strict") -> None:
         self._finite = float_mode == "finite"
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         x, y = node.inputs
         if node.op == "relax.divide":
             if (
@@ -111,7 +111,7 @@ class DivideByConstant(Rule):
     def __init__(self, float_mode: str = "strict") -> None:
         self._exact = float_mode == "exact"
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         x, c = node.inputs
         if c.op != CONST or x.op == CONST:
             return None
@@ -144,7 +144,7 @@ class SubtractConstant(Rule):
     modes = EXACT
     roots = frozenset(("relax.subtract",))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         x, c = node.inputs
         if c.op != CONST or x.op == CONST or not (is_float(node) or is_integer(node)):
             return None
@@ -170,7 +170,7 @@ class Repeated(Rule):
     modes = EXACT
     roots = _IDEMPOTENT
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         inner = node.inputs[0]
         same = inner.op == node.op
         whole = node.op in _ROUNDING and inner.op in _ALREADY_WHOLE
@@ -188,7 +188,7 @@ class DoubleNegation(Rule):
     modes = EXACT
     roots = frozenset(("relax.negative", "relax.logical_not", "relax.bitwise_not"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         inner = node.inputs[0]
         if inner.op != node.op or not graph.same_type(inner.inputs[0], node):
             return None
@@ -206,7 +206,7 @@ class AbsorbNegation(Rule):
     modes = EXACT
     roots = frozenset(("relax.add", "relax.subtract", "relax.abs", "relax.multiply", "relax.divide"))
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         negated = [i.op == "relax.negative" for i in node.inputs]
         bare = [i.inputs[0] if n else i for i, n in zip(node.inputs, negated)]
         if node.op == "relax.abs":
@@ -235,7 +235,7 @@ class MultiplyByZero(Rule):
     def __init__(self, float_mode: str = "strict") -> None:
         self._finite = float_mode == "finite"
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         pair = split_constant(node)
         if pair is None or not is_value(pair[1], 0, 0.0, -0.0) or node.shape is None:
             return None
@@ -255,7 +255,7 @@ class SameOperands(Rule):
     def __init__(self, float_mode: str = "strict") -> None:
         self._finite = float_mode == "finite"
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         x, y = node.inputs
         if x is not y:
             return None

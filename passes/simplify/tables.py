@@ -11,10 +11,10 @@ from tvm.ir import Call
 from ...schedules.words.dims import is_open
 from .constant_fold import SIZE_LIMIT, folded
 from .evaluate import steps
-from .graph import CONST, Graph, Node
-from .open_slices import Run, runs, taken
+from .graph import CONST, Graph, GraphNode
+from .open_slices import OpenRun, runs, taken
 from .patterns import BINARY, ELEMENTWISE, ints
-from .rule import EXACT, Builder, Declined, Rewrite, Rule, relax_op
+from .rule import EXACT, Declined, Rewrite, RewriteBuilder, Rule, relax_op
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -47,7 +47,7 @@ class TableAhead(Rule):
     def __init__(self, float_mode: str = "strict") -> None:
         self._exact = float_mode == "exact"
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         parts = {i for i in node.inputs if i.op != CONST}
         if node.static or not parts or not node.is_tensor or not all(map(_is_part, parts)):
             return None
@@ -67,13 +67,13 @@ class TableAhead(Rule):
             return value
         places, shape = chosen, node.shape or ()
 
-        def build(b: Builder) -> Node:
+        def build(b: RewriteBuilder) -> GraphNode:
             return taken(b, b.const(value), places, shape)
 
         return Rewrite(build)
 
 
-def _places(node: Node) -> dict[int, Run] | None:
+def _places(node: GraphNode) -> dict[int, OpenRun] | None:
     """What the parts take, by axis of the result; None where they do not agree."""
     found = [_along(node, k, _open_runs(p)) if p.op != CONST else {} for k, p in enumerate(node.inputs)]
     if any(f is None for f in found):
@@ -89,12 +89,12 @@ def _places(node: Node) -> dict[int, Run] | None:
     return chosen
 
 
-def _open_runs(part: Node) -> dict[int, Run]:
+def _open_runs(part: GraphNode) -> dict[int, OpenRun]:
     """Of the cut axes those whose part depends on a length."""
     return {a: r for a, r in (runs(part) or {}).items() if is_open((r.begin, r.count))}
 
 
-def _table(part: Node) -> Node:
+def _table(part: GraphNode) -> GraphNode:
     """What the slice takes of its constant along the other axes, in no graph."""
     constant = part.inputs[0]
     index = [slice(None)] * constant.rank
@@ -102,17 +102,17 @@ def _table(part: Node) -> Node:
         if not is_open((run.begin, run.count)):
             index[axis] = slice(run.begin, run.begin + run.stride * run.count, run.stride)
     array = np.ascontiguousarray(constant.array[tuple(index)])
-    table = Node(CONST, [], (), None, relax.TensorType(list(array.shape), constant.dtype))
+    table = GraphNode(CONST, [], (), None, relax.TensorType(list(array.shape), constant.dtype))
     table.value = array
     return table
 
 
-def _is_part(node: Node) -> bool:
+def _is_part(node: GraphNode) -> bool:
     """Whether it is a slice of a constant, of open length."""
     return node.op == "relax.strided_slice" and node.inputs[0].op == CONST and bool(_open_runs(node))
 
 
-def _along(node: Node, index: int, chosen: dict[int, Run]) -> dict[int, Run] | None:
+def _along(node: GraphNode, index: int, chosen: dict[int, OpenRun]) -> dict[int, OpenRun] | None:
     """The axes of the result that the cut axes of operand ``index`` become; None where the operator mixes positions."""
     part, others = node.inputs[index], [i for k, i in enumerate(node.inputs) if k != index and i.op == CONST]
     axes = _AXES.get(node.op, _elementwise if node.op in ELEMENTWISE else None)
@@ -130,33 +130,33 @@ def _along(node: Node, index: int, chosen: dict[int, Run]) -> dict[int, Run] | N
     return found
 
 
-def _own(node: Node, other: Node, place: int) -> bool:
+def _own(node: GraphNode, other: GraphNode, place: int) -> bool:
     """Whether a product's other side has an axis of its own there, which is no axis of the batch."""
     return node.op == "relax.matmul" and place >= node.rank - 2
 
 
-def _extent(node: Node, axis: int) -> SizeLike:
+def _extent(node: GraphNode, axis: int) -> SizeLike:
     """The extent of an axis that is counted from the end; 1 where there is none."""
     shape = node.shape or ()
     return shape[axis] if -axis <= len(shape) else 1
 
 
-def _elementwise(node: Node, index: int, part: Node, axis: int) -> int | None:
+def _elementwise(node: GraphNode, index: int, part: GraphNode, axis: int) -> int | None:
     return axis + node.rank - part.rank
 
 
-def _product(node: Node, index: int, part: Node, axis: int) -> int | None:
+def _product(node: GraphNode, index: int, part: GraphNode, axis: int) -> int | None:
     contracted = part.rank - 1 if index == 0 else part.rank - 2
     ranks = min(i.rank for i in node.inputs)
     return None if ranks < 2 or axis == contracted else axis + node.rank - part.rank
 
 
-def _permuted(node: Node, index: int, part: Node, axis: int) -> int | None:
+def _permuted(node: GraphNode, index: int, part: GraphNode, axis: int) -> int | None:
     axes = ints(node.attr("axes")) or list(range(part.rank))[::-1]
     return [a % part.rank for a in axes].index(axis)
 
 
-def _outside(node: Node, index: int, part: Node, axis: int) -> int | None:
+def _outside(node: GraphNode, index: int, part: GraphNode, axis: int) -> int | None:
     """Of operators that work along axes of their own."""
     given = node.attr("axes") if node.attr("axes") is not None else node.attr("axis")
     axes = ints(given)
@@ -165,18 +165,18 @@ def _outside(node: Node, index: int, part: Node, axis: int) -> int | None:
     return axis
 
 
-def _joined(node: Node, index: int, part: Node, axis: int) -> int | None:
+def _joined(node: GraphNode, index: int, part: GraphNode, axis: int) -> int | None:
     return None if axis == int(node.attr("axis") or 0) % part.rank else axis
 
 
-def _reduced(node: Node, index: int, part: Node, axis: int) -> int | None:
+def _reduced(node: GraphNode, index: int, part: GraphNode, axis: int) -> int | None:
     axes = [a % part.rank for a in ints(node.attr("axis")) or range(part.rank)]
     if axis in axes:
         return None
     return axis if node.attr("keepdims") else axis - sum(a < axis for a in axes)
 
 
-def _viewed(node: Node, index: int, part: Node, axis: int) -> int | None:
+def _viewed(node: GraphNode, index: int, part: GraphNode, axis: int) -> int | None:
     """Where only dims of one come and go, the others stay in order."""
     before = [a for a, d in enumerate(part.shape or ()) if not _is_one(d)]
     after = [a for a, d in enumerate(node.shape or ()) if not _is_one(d)]
@@ -187,7 +187,7 @@ def _viewed(node: Node, index: int, part: Node, axis: int) -> int | None:
     return dict(pairs)[axis] if same else None
 
 
-def _gathered(node: Node, index: int, part: Node, axis: int) -> int | None:
+def _gathered(node: GraphNode, index: int, part: GraphNode, axis: int) -> int | None:
     """Positions that a slice chooses of a table of them."""
     data = node.attr("axis")
     return None if data is None or index != 1 else int(data) % node.inputs[0].rank + axis
@@ -215,7 +215,7 @@ _AXES = {
 }
 
 
-def _on_tables(node: Node, graph: Graph) -> Node | None:
+def _on_tables(node: GraphNode, graph: Graph) -> GraphNode | None:
     """The operator on whole tables instead of their parts, in no graph; None where its type can't be told."""
     tables = [i if i.op == CONST else _table(i) for i in node.inputs]
     args: list[object] = []
@@ -229,14 +229,14 @@ def _on_tables(node: Node, graph: Graph) -> Node | None:
     if node.op == "relax.reshape":
         args[1] = relax.ShapeExpr(_whole_shape(node, tables[0]))
     call = graph.normalizer.normalize(Call(relax_op(node.op), args, node.attrs))
-    return Node(node.op, tables, node.operands, node.attrs, call.ty)
+    return GraphNode(node.op, tables, node.operands, node.attrs, call.ty)
 
 
-def _whole_shape(node: Node, table: Node) -> list[int]:
+def _whole_shape(node: GraphNode, table: GraphNode) -> list[int]:
     """The table's dims in the places that a view of a part of it gives these."""
     kept = iter(d for d, p in zip(table.shape or (), _part_shape(node)) if not _is_one(p))
     return [1 if _is_one(d) else int(next(kept)) for d in node.shape or ()]
 
 
-def _part_shape(node: Node) -> tuple[SizeLike, ...]:
+def _part_shape(node: GraphNode) -> tuple[SizeLike, ...]:
     return node.inputs[0].shape or ()

@@ -13,10 +13,10 @@ import numpy as np
 from tvm import relax
 
 from ...schedules.words.tvm_types import Expr
-from .graph import CONST, Graph, Node
+from .graph import CONST, Graph, GraphNode
 from .identity import permutation
 from .patterns import ELEMENTWISE, ints
-from .rule import EXACT, Builder, Declined, Rewrite, Rule
+from .rule import EXACT, Declined, Rewrite, RewriteBuilder, Rule
 
 op = relax.op
 
@@ -30,7 +30,7 @@ _SOFTMAXES: dict[str, Callable[..., Expr]] = {
 _LARGEST_REGION = 64
 
 
-def carries(node: Node, rank: int, sums: bool = True) -> bool:
+def carries(node: GraphNode, rank: int, sums: bool = True) -> bool:
     """Whether the operator can work on permuted axes instead, all its inputs having ``rank`` or being constants.
 
     Without ``sums``, not those whose last bit depends on the order in which they add.
@@ -49,18 +49,18 @@ def carries(node: Node, rank: int, sums: bool = True) -> bool:
 
 
 @dataclass
-class Region:
+class MovedRegion:
     """Nodes that move to the other side of a permutation, and what that costs at the region's edges."""
 
     axes: list[int]
-    nodes: list[Node] = field(default_factory=list)
-    sources: list[Node] = field(default_factory=list)
-    foreign: list[Node] = field(default_factory=list)
+    nodes: list[GraphNode] = field(default_factory=list)
+    sources: list[GraphNode] = field(default_factory=list)
+    foreign: list[GraphNode] = field(default_factory=list)
 
-    def is_source(self, node: Node) -> bool:
+    def is_source(self, node: GraphNode) -> bool:
         return node.op == "relax.permute_dims" and permutation(node) == self.axes
 
-    def edges(self) -> tuple[list[Node], list[Node]]:
+    def edges(self) -> tuple[list[GraphNode], list[GraphNode]]:
         """(members that someone outside reads as they are, permutations outside that read a member)."""
         inside = set(self.nodes)
         exposed, leaving = [], []
@@ -82,16 +82,18 @@ class Region:
         return removed - len(exposed) - len(self.foreign)
 
 
-def grow(root: Node, upwards: bool, sums: bool = True, also: Callable[[Node], bool] = lambda _: False) -> Region:
+def grow(
+    root: GraphNode, upwards: bool, sums: bool = True, also: Callable[[GraphNode], bool] = lambda _: False
+) -> MovedRegion:
     """The region below the permutation ``root``; with ``upwards`` also operators that only feed it. ``also`` has more
     operators that can work on permuted axes."""
-    region = Region(permutation(root))
+    region = MovedRegion(permutation(root))
     rank = root.rank
 
-    def carried(node: Node) -> bool:
+    def carried(node: GraphNode) -> bool:
         return carries(node, rank, sums) or also(node)
 
-    seen: set[Node] = set()
+    seen: set[GraphNode] = set()
     queue = list(root.users)
     while queue and len(region.nodes) < _LARGEST_REGION:
         node = queue.pop(0)
@@ -114,7 +116,7 @@ def grow(root: Node, upwards: bool, sums: bool = True, also: Callable[[Node], bo
     return region
 
 
-def _is_foreign(node: Node, region: Region, members: set[Node]) -> bool:
+def _is_foreign(node: GraphNode, region: MovedRegion, members: set[GraphNode]) -> bool:
     if node in members or node.op == CONST or node.rank == 0 or region.is_source(node):
         return False
     return not (node.shape is not None and all(isinstance(d, int) and d == 1 for d in node.shape))
@@ -137,7 +139,7 @@ class CancelTransposes(Rule):
     def __init__(self, float_mode: str = "strict") -> None:
         self._sums = float_mode != "exact"
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         if node.outputs or not any(carries(u, node.rank, self._sums) for u in node.users):
             return None
         for upwards in (False, True):
@@ -147,10 +149,10 @@ class CancelTransposes(Rule):
         return None
 
 
-def _move(b: Builder, region: Region, graph: Graph) -> dict[Node, Node]:
+def _move(b: RewriteBuilder, region: MovedRegion, graph: Graph) -> dict[GraphNode, GraphNode]:
     axes = region.axes
     inverse = [axes.index(k) for k in range(len(axes))]
-    moved: dict[Node, Node] = {s: s.inputs[0] for s in region.sources}
+    moved: dict[GraphNode, GraphNode] = {s: s.inputs[0] for s in region.sources}
     for node in region.foreign:
         moved[node] = b.call(op.permute_dims, node, inverse)
     members = set(region.nodes)
@@ -158,7 +160,7 @@ def _move(b: Builder, region: Region, graph: Graph) -> dict[Node, Node]:
     for node in pending:
         moved[node] = _renamed(b, node, [_other_side(b, i, moved, inverse) for i in node.inputs], axes)
     exposed, leaving = region.edges()
-    result: dict[Node, Node] = {n: b.call(op.permute_dims, moved[n], axes) for n in exposed}
+    result: dict[GraphNode, GraphNode] = {n: b.call(op.permute_dims, moved[n], axes) for n in exposed}
     for user in leaving:
         source = moved[user.inputs[0]]
         composed = [axes[a] for a in permutation(user)]
@@ -166,7 +168,7 @@ def _move(b: Builder, region: Region, graph: Graph) -> dict[Node, Node]:
     return result
 
 
-def _other_side(b: Builder, node: Node, moved: dict[Node, Node], inverse: list[int]) -> Node:
+def _other_side(b: RewriteBuilder, node: GraphNode, moved: dict[GraphNode, GraphNode], inverse: list[int]) -> GraphNode:
     if node in moved:
         return moved[node]
     if node.op == CONST and node.array.size > 1:
@@ -175,7 +177,7 @@ def _other_side(b: Builder, node: Node, moved: dict[Node, Node], inverse: list[i
     return node
 
 
-def _renamed(b: Builder, node: Node, inputs: list[Node], axes: list[int]) -> Node:
+def _renamed(b: RewriteBuilder, node: GraphNode, inputs: list[GraphNode], axes: list[int]) -> GraphNode:
     """The operator of ``node`` on inputs whose axis ``axes[a]`` is what was axis ``a``."""
     rank = len(axes)
     if node.op == "relax.concat":

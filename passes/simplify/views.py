@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from tvm import relax
 
 from ...schedules.words.tvm_types import Expr
-from .graph import Graph, Node
+from .graph import Graph, GraphNode
 from .identity import RESHAPES, permutation
 from .patterns import UNARY
-from .rule import EXACT, Builder, Declined, Rewrite, Rule
+from .rule import EXACT, Declined, Rewrite, RewriteBuilder, Rule
 
 op = relax.op
 
@@ -28,7 +28,7 @@ class PermuteOfMergedAxes(Rule):
     modes = EXACT
     roots = RESHAPES
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         moved = node.inputs[0]
         if moved.op != "relax.permute_dims" or moved.uses != 1 or moved.inputs[0].op not in RESHAPES:
             return None
@@ -47,7 +47,7 @@ class PermuteOfMergedAxes(Rule):
         shape = [x.shape[a] for a in axes]
         wanted = list(node.shape)
 
-        def build(b: Builder) -> Node:
+        def build(b: RewriteBuilder) -> GraphNode:
             y = x if axes == sorted(axes) else b.call(op.permute_dims, x, axes)
             return y if graph.same_shape(tuple(shape), tuple(wanted)) else b.call(op.reshape, y, wanted)
 
@@ -108,7 +108,7 @@ class ReshapePastNorm(Rule):
     modes = EXACT
     roots = RESHAPES
 
-    def match(self, node: Node, graph: Graph) -> Rewrite | Declined | None:
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
         inner = node.inputs[0]
         if inner.uses != 1 or not inner.inputs or inner.inputs[0].op not in RESHAPES or not inner.inputs[0].shape:
             return None
@@ -126,7 +126,7 @@ class ReshapePastNorm(Rule):
             return None
         shape = list(node.shape)
 
-        def build(b: Builder) -> Node:
+        def build(b: RewriteBuilder) -> GraphNode:
             x = b.call(op.reshape, before.inputs[0], shape)
             if axes_kept:
                 return b.same(inner, x, *inner.inputs[1:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .graph import Node
+from .graph import GraphNode
 
 #: Operators whose result jumps between the two zeros: 1 / 0.0 is inf, 1 / -0.0 is -inf.
 _TELLS = frozenset(
@@ -20,9 +20,9 @@ _FORGETS = frozenset(
 )
 
 
-def zero_sign_matters(node: Node, limit: int = 64) -> bool:
+def zero_sign_matters(node: GraphNode, limit: int = 64) -> bool:
     """Follows ``node``'s readers through operators that keep a zero's sign, up to ``limit`` of them."""
-    seen: set[Node] = set()
+    seen: set[GraphNode] = set()
     stack = [node]
     while stack:
         current = stack.pop()

@@ -21,8 +21,8 @@ from ...schedules.words.tile_plan import TilePlan
 from ...targets.target import Target
 from ..memory.places import Places
 from ..memory.plan import plan_memory
-from .search.decide import Decision, decide, points, untiled
-from .search.model import Model
+from .search.decide import TileDecision, decide, points, untiled
+from .search.model import SearchModel
 from .search.program import Program
 from .search.reinstate_concats import with_concatenations
 from .search.search import Rooms, Search
@@ -51,7 +51,7 @@ class TileResult:
 
 
 @dataclass(frozen=True)
-class Tile:
+class TilePass:
     """``tile``: "auto", "off", or what a user asks for: {"last": name, "shape": (rows, columns)} (see user_request.py).
     ``memory_budget``: bytes that the arena must not exceed. ``optimize``: "speed" or "memory". ``policy`` is the
     build's, and ``closing`` what the last sums of products before the outputs write."""
@@ -89,7 +89,7 @@ class Tile:
         if not isinstance(self.tile, str):
             return replaced(groups, forced(program, self.tile, threads))
         speed = self.optimize == "speed" and self.memory_budget is None
-        model = Model(program, target, threads, self.policy, self.closing, tight=not speed)
+        model = SearchModel(program, target, threads, self.policy, self.closing, tight=not speed)
         variants = [model, *with_concatenations(model, vanished or {}, self.memory_budget, speed)]
         if not speed:
             variants += with_concatenations(model, vanished or {}, self.memory_budget, speed, again=True)
@@ -107,7 +107,7 @@ class Tile:
             details["arena"] = decision.bytes
         return replace(result, details=details, kernels=arena.kernels_of(result), places=decision.program.places)
 
-    def _decision(self, variants: Sequence[Model], speed: bool, arena: Arena) -> Decision:
+    def _decision(self, variants: Sequence[SearchModel], speed: bool, arena: Arena) -> TileDecision:
         """Rings that save rows are one more variant, so that they crowd no other's curve, where they can matter."""
         every = [*variants, replace(variants[0], saving=True, options=None)]
         if not speed and self._slower(variants[0]):
@@ -117,7 +117,7 @@ class Tile:
         except HalotileError:
             return decide(every, self.optimize, self.memory_budget, arena)
 
-    def _slower(self, model: Model) -> bool:
+    def _slower(self, model: SearchModel) -> bool:
         """True where tiling costs time, or the fewest bytes count."""
         if self.memory_budget is None or self.optimize == "memory":
             return True

@@ -34,8 +34,8 @@ from ..words.group import Kernel, Request, Scratch, Value, dtype_bytes
 from ..words.sizes import product, usual
 from ..words.tvm_types import Buffer, Expr
 from .facts import AttentionFacts
-from .panels import Panels, Region
-from .rows import Rows
+from .panels import PanelRun, Panels
+from .rows import AttentionRows
 from .softmax import SoftmaxRows, softmax_source
 from .transposed_pack import lies_turned, turn
 
@@ -77,7 +77,7 @@ class _Attention:
         else:
             self.stride = self.room = (-(-self.keys.padded // line) | 1) * line
         self.turned = facts.depth >= lanes > 1 and lies_turned(request.group, self.graph, facts.k)
-        self.rows = Rows(request, self.ctx, self.graph, plan_phases(self.graph, (facts.weights,)), facts)
+        self.rows = AttentionRows(request, self.ctx, self.graph, plan_phases(self.graph, (facts.weights,)), facts)
         source = softmax_source(request, self.graph, facts)
         self.softmax = None if source is None else SoftmaxRows(self.ctx, self.graph, facts, source, lanes)
         places = outgoing(request.group, facts.second)
@@ -338,7 +338,7 @@ class _Attention:
             self._pack_row(queries, r, batch, first + r)
         stride = self.stride
 
-        def keep(region: Region, acc: Buffer, panel: Expr, row: Expr, height: int) -> None:
+        def keep(region: PanelRun, acc: Buffer, panel: Expr, row: Expr, height: int) -> None:
             lanes, width = self.keys.lanes, region.vectors
             with k.loop(height, "unroll", "r") as r, k.loop(width, "unroll", "b") as b:
                 with k.loop(lanes, "vectorized", "v") as v:
@@ -355,7 +355,7 @@ class _Attention:
             else:
                 self.rows.emit(indices, scores, r * stride, spare)
 
-        def write(region: Region, acc: Buffer, panel: Expr, row: Expr, height: int) -> None:
+        def write(region: PanelRun, acc: Buffer, panel: Expr, row: Expr, height: int) -> None:
             self._out(region, acc, batch, panel, first, row, None if self.softmax is None else spare[0], height)
 
         for region in self.values.regions():
@@ -372,7 +372,7 @@ class _Attention:
                     d = begin + j * lanes + v
                     self.k.store(queries, r * depth + d, self._read(self.facts.q, batch, row, d))
 
-    def _product(self, panels: Panels, region: Region, left: Expr, right: Expr, then: Callable[..., None]) -> None:
+    def _product(self, panels: Panels, region: PanelRun, left: Expr, right: Expr, then: Callable[..., None]) -> None:
         """All tiles of one region; ``then`` takes the region, each accumulated tile, its panel, its first row and its
         height. An open number of rows that fill no tile have tiles of one row."""
         if isinstance(self.count, int) or panels.height == 1:
@@ -384,7 +384,7 @@ class _Attention:
             self._tiles(panels, region, left, right, then, 1)
 
     def _tiles(
-        self, panels: Panels, region: Region, left: Expr, right: Expr, then: Callable[..., None], height: int
+        self, panels: Panels, region: PanelRun, left: Expr, right: Expr, then: Callable[..., None], height: int
     ) -> None:
         k, lanes, width = self.k, panels.lanes, region.vectors
         rows, size = self.count, panels.width * panels.lanes
@@ -410,7 +410,7 @@ class _Attention:
             then(region, acc, panel, row, height)
 
     def _out(
-        self, region: Region, acc: Buffer, batch: list[Expr], panel: Expr, first: Expr, row: Expr,
+        self, region: PanelRun, acc: Buffer, batch: list[Expr], panel: Expr, first: Expr, row: Expr,
         factors: Buffer, height: int,
     ) -> None:  # fmt: skip
         """The tile of the output from ``row`` of the block on, each row times its factor, through the epilogue; columns

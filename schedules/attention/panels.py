@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Region:
+class PanelRun:
     """``count`` panels from ``first`` on, of ``vectors`` vectors, of which the very last has ``last`` columns."""
 
     first: int
@@ -54,15 +54,15 @@ class Panels:
         panel, inside = tirx.floordiv(column, size), tirx.floormod(column, size)
         return base + (panel * self.depth + depth) * size + inside
 
-    def regions(self) -> list[Region]:
+    def regions(self) -> list[PanelRun]:
         """Whole panels, then one of the vectors that are left; open columns fill panels up with zeros."""
         if is_open([self.columns]):
-            return [Region(0, self.count, self.width, self.lanes)]
+            return [PanelRun(0, self.count, self.width, self.lanes)]
         whole, rest = divmod(self.columns, self.lanes)
         count, left = divmod(whole, self.width)
-        found = [Region(0, count, self.width, self.lanes)] if count else []
+        found = [PanelRun(0, count, self.width, self.lanes)] if count else []
         if left or rest:
-            found.append(Region(count, 1, left + (1 if rest else 0), rest or self.lanes))
+            found.append(PanelRun(count, 1, left + (1 if rest else 0), rest or self.lanes))
         return found
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from ..emit.builder import KernelBuilder
 from ..emit.inline import key
 from ..general.loop_nest import StageMemory
 from ..general.maps import MapNest
-from ..general.phases import Phase, Plan, _reads
+from ..general.phases import Phase, PhasePlan, _reads
 from ..general.reduction_nest import ReductionNest
 from ..kernel.context import Context
 from ..operators.te_graph import GroupGraph
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..words.size_like import SizeLike
 
 
-def takes_over(graph: GroupGraph, plan: Plan, facts: AttentionFacts) -> list[tuple[Operation, int] | None] | None:
+def takes_over(graph: GroupGraph, plan: PhasePlan, facts: AttentionFacts) -> list[tuple[Operation, int] | None] | None:
     """The key of the rows whose memory each phase writes to (None: memory of its own); None altogether if the last
     phase can't have that of the scores."""
     scores = key(graph.tensors[facts.scores])
@@ -64,10 +64,12 @@ def own_element(indices: tuple[Expr, Expr, Expr, Expr], axes: list[Expr], shape:
     return True
 
 
-class Rows:
+class AttentionRows:
     """Emits the phases on one row; stands for the general generator towards its loop nests."""
 
-    def __init__(self, request: Request, ctx: Context, graph: GroupGraph, plan: Plan, facts: AttentionFacts) -> None:
+    def __init__(
+        self, request: Request, ctx: Context, graph: GroupGraph, plan: PhasePlan, facts: AttentionFacts
+    ) -> None:
         self.request, self.ctx, self.graph, self.plan, self.facts = request, ctx, graph, plan, facts
         self.k: KernelBuilder = ctx.k
         self.block = 0

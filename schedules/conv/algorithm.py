@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..math.stored_weights import stored_bytes
-from ..words.choice import Choice, OwnPlan, Refusal
+from ..words.choice import AlgorithmRefusal, Choice, OwnPlan
 from ..words.group import Kernel, Request, Value, dtype_bytes
 from .box_cost import Costing, MemberCost, direct_cost
 from .facts import ConvFacts
@@ -34,7 +34,7 @@ def plain_bytes(request: Request, facts: ConvFacts) -> int:
     return elements * (stored_bytes(elements, request.policy.weights) or dtype_bytes(facts.weight.dtype))
 
 
-class Algorithm(ABC):
+class ConvAlgorithm(ABC):
     """One way to compute convolutions. Its plans are plain data, equal where they mean the same kernel."""
 
     name: str
@@ -43,7 +43,7 @@ class Algorithm(ABC):
     alone = False  # True if tuning tries nothing else where this is chosen, and this nowhere else
 
     @abstractmethod
-    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
         """The best plan for the request; ``facts`` are those of its box, where it has one."""
 
     @abstractmethod
@@ -91,5 +91,5 @@ class Algorithm(ABC):
     def choice(self, plan: object = None, cycles: float = math.inf, sure: bool = False) -> Choice:
         return Choice(self.name, plan, self.label(plan), cycles, sure)
 
-    def refuses(self, reason: str) -> Refusal:
-        return Refusal(self.name, reason)
+    def refuses(self, reason: str) -> AlgorithmRefusal:
+        return AlgorithmRefusal(self.name, reason)

@@ -53,7 +53,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Places:
+class BoxPlaces:
     """Cycles and scratch of boxes on a matrix unit.
 
     ``beyond``       rows and columns by which the input of a box is larger than its output
@@ -101,7 +101,7 @@ class MemberCost:
     lost: float = 0.0
     fit: Fit | None = None
     others: tuple[MemberCost, ...] = ()
-    places: Places | None = None
+    places: BoxPlaces | None = None
     phased: bool = False
     moves: bool = False
     asks: bool = False

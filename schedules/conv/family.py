@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..instructions.int8_dot import FEW as FEW_CHANNELS
 from ..words.candidates import decide
-from ..words.choice import Choice, Refusal
+from ..words.choice import AlgorithmRefusal, Choice
 from ..words.dims import is_open
 from ..words.group import Box, Group, Kernel, Node, Request, Value
 from .box_cost import Costing, MemberCost, direct_cost
@@ -82,7 +82,7 @@ def select_conv(request: Request) -> Choice:
     return own
 
 
-def considered_convs(request: Request) -> list[Choice | Refusal]:
+def considered_convs(request: Request) -> list[Choice | AlgorithmRefusal]:
     """What every algorithm says of a request that :func:`build_conv` computes."""
     assert request.group.anchor is not None
     return [] if request.group.anchor.operator == TRANSPOSED else considered(request, _facts(request))

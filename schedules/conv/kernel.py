@@ -21,7 +21,7 @@ from ..words.sizes import product, usual
 from ..words.tvm_types import Buffer, Expr
 from .facts import ConvFacts
 from .register_tile import Tile
-from .weight_prefetch import Next, Runs, ask
+from .weight_prefetch import NextPanel, Runs, ask
 
 if TYPE_CHECKING:
     pass
@@ -77,8 +77,8 @@ class ConvKernel:
     narrow: Tile | None = None  # the tile of the columns that are left over, where they have one
     mixed: bool = False  # rows that are left over have a tile of their own
     order: str = "bands"  # of rows and groups of channels, and how cores share them: see bands()
-    next: Next | None = None  # how the panel of weights behind the present one is asked for
-    below: Next | None = None  # how the input of the next row of tiles is
+    next: NextPanel | None = None  # how the panel of weights behind the present one is asked for
+    below: NextPanel | None = None  # how the input of the next row of tiles is
     distance: int = 0  # blocks of channels by which data is asked for before it is multiplied
     parts: int = 1  # that a panel of weights is passed in
     sums: Expr = None  # where what one part has summed waits for the next

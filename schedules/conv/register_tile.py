@@ -30,7 +30,7 @@ RAGGED_VECTORS = 3  # of a tile that leaves some over: more have few positions, 
 
 
 @dataclass(frozen=True)
-class Window:
+class TapWindow:
     """Taps of the last axis, which neighbouring positions share (:mod:`.direct.shared_taps`)."""
 
     taps: int
@@ -56,7 +56,7 @@ class Tile:
     columns: int
     blocks: int
     parts: int = 1
-    window: Window | None = None
+    window: TapWindow | None = None
 
     @property
     def positions(self) -> int:
@@ -90,7 +90,7 @@ class Space:
     blocks: int
     limit: int
     mixed: bool = False
-    window: Window | None = None
+    window: TapWindow | None = None
     narrowed: bool = False
     once: int = 0
     ragged: bool = False
@@ -199,12 +199,12 @@ def step_cycles(target: Target, tile: Tile) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _distinct(window: Window, columns: int) -> int:
+def _distinct(window: TapWindow, columns: int) -> int:
     """How many columns of the input so many positions read."""
     return len(window.reads(columns))
 
 
-def _shared_cycles(target: Target, tile: Tile, window: Window) -> float:
+def _shared_cycles(target: Target, tile: Tile, window: TapWindow) -> float:
     """Cycles of one channel and all taps of a window; of equal tiles one in fewer rows, which loads less, wins."""
     fmas = tile.positions * window.taps / target.fma_ports
     fitted = target.fitted.registers

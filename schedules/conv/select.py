@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..words.choice import Choice, Refusal
+from ..words.choice import AlgorithmRefusal, Choice
 from ..words.dims import Open
 from ..words.group import Request
-from .algorithm import Algorithm, plain_bytes
+from .algorithm import ConvAlgorithm, plain_bytes
 from .amx.algorithm import AmxPixels, AmxStrips
-from .amx.int8_algorithm import AmxBytes
+from .amx.int8_algorithm import AmxBytesConv
 from .direct.algorithm import Direct
 from .direct.depthwise import Depthwise
 from .direct.few_outputs import FewOutputs
-from .direct.int8_dot import Int8Dot
+from .direct.int8_dot import Int8DotConv
 from .direct.small_groups import SmallGroups
 from .facts import ConvFacts
-from .strassen_algorithm import Strassen
+from .strassen_algorithm import StrassenConv
 from .winograd.algorithm import Winograd
 from .winograd.pair_algorithm import PairWinograd
 
 #: Of floats, and of bytes: in the order in which tuning tries their candidates. The last computes whatever the others
 #: refuse.
-FLOATS: tuple[Algorithm, ...] = (
-    Depthwise(), FewOutputs(), SmallGroups(), AmxStrips(), AmxPixels(), Strassen(), Winograd(), Direct(),
+FLOATS: tuple[ConvAlgorithm, ...] = (
+    Depthwise(), FewOutputs(), SmallGroups(), AmxStrips(), AmxPixels(), StrassenConv(), Winograd(), Direct(),
 )  # fmt: skip
-BYTES: tuple[Algorithm, ...] = (AmxBytes(), PairWinograd(), Int8Dot())
-ALGORITHMS: dict[str, Algorithm] = {a.name: a for a in (*FLOATS, *BYTES)}
+BYTES: tuple[ConvAlgorithm, ...] = (AmxBytesConv(), PairWinograd(), Int8DotConv())
+ALGORITHMS: dict[str, ConvAlgorithm] = {a.name: a for a in (*FLOATS, *BYTES)}
 
 
-def algorithms_for(facts: ConvFacts) -> tuple[Algorithm, ...]:
+def algorithms_for(facts: ConvFacts) -> tuple[ConvAlgorithm, ...]:
     return BYTES if facts.of_bytes else FLOATS
 
 
@@ -43,7 +43,7 @@ def select(request: Request, facts: ConvFacts) -> Choice:
     best: Choice | None = None
     for algorithm in special:
         offer = offered(algorithm, request, facts)
-        if isinstance(offer, Refusal):
+        if isinstance(offer, AlgorithmRefusal):
             continue
         if offer.sure:
             return offer
@@ -56,27 +56,27 @@ def select(request: Request, facts: ConvFacts) -> Choice:
     return best
 
 
-def considered(request: Request, facts: ConvFacts) -> list[Choice | Refusal]:
+def considered(request: Request, facts: ConvFacts) -> list[Choice | AlgorithmRefusal]:
     """What every algorithm says of the request, in order."""
     return [offered(a, request, facts) for a in algorithms_for(facts)]
 
 
-def offered(algorithm: Algorithm, request: Request, facts: ConvFacts) -> Choice | Refusal:
+def offered(algorithm: ConvAlgorithm, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
     """What an algorithm offers, unless it stores more than the build wants."""
     offer = algorithm.offers(request, facts)
-    if isinstance(offer, Refusal) or fits_storage(algorithm, request, facts, offer.plan):
+    if isinstance(offer, AlgorithmRefusal) or fits_storage(algorithm, request, facts, offer.plan):
         return offer
     stored, plain = algorithm.stored(request, facts, offer.plan), plain_bytes(request, facts)
     return algorithm.refuses(f"it stores {stored} bytes of weights, and the form without a transform {plain}")
 
 
-def fits_storage(algorithm: Algorithm, request: Request, facts: ConvFacts, plan: object) -> bool:
+def fits_storage(algorithm: ConvAlgorithm, request: Request, facts: ConvFacts, plan: object) -> bool:
     """False for a plan whose transformed weights take more bytes than the weights themselves, where these are stored in
     fewer bytes. Multiply-adds read them then, or bytes; so nothing else would win by them."""
     return not request.policy.small_weights or algorithm.stored(request, facts, plan) <= plain_bytes(request, facts)
 
 
-def algorithm_of(choice: Choice) -> Algorithm:
+def algorithm_of(choice: Choice) -> ConvAlgorithm:
     return ALGORITHMS[choice.algorithm]
 
 

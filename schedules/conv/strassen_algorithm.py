@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from ..words.choice import Choice, Refusal
+from ..words.choice import AlgorithmRefusal, Choice
 from ..words.group import Kernel, Request
-from .algorithm import Algorithm, Held
+from .algorithm import ConvAlgorithm, Held
 from .amx.choose import float_cycles
 from .facts import ConvFacts
 from .strassen import build_halves, halves_bytes, halves_share
 
 
-class Strassen(Algorithm):
+class StrassenConv(ConvAlgorithm):
     name = "seven products of halves"
 
-    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
         if not request.policy.strassen:
             return self.refuses("sums keep their order, or memory goes before speed")
         if request.limits.closing:

@@ -50,7 +50,7 @@ class AxisPhase:
 
 
 @dataclass(frozen=True)
-class Phase:
+class TransposedPhase:
     """One phase of all axes, as a convolution of stride 1: ``facts``; ``offsets`` is the place of its first output."""
 
     facts: ConvFacts
@@ -68,7 +68,7 @@ def axis_phases(kernel: int, stride: int, dilation: int, begin: int, output: int
     return found
 
 
-def phases_of(node: Node) -> tuple[tuple[int, ...], list[Phase]]:
+def phases_of(node: Node) -> tuple[tuple[int, ...], list[TransposedPhase]]:
     """The strides and the phases of a ``halotile.conv_transpose`` node. A phase without taps is given one, of zeros."""
     attrs = attributes(node.call)
     data, weight, output = node.operands[0], node.operands[1], node.results[0]
@@ -100,7 +100,7 @@ def phases_of(node: Node) -> tuple[tuple[int, ...], list[Phase]]:
             groups=groups,
             empty=empty,
         )
-        result.append(Phase(facts, tuple(a.phase for a in combination)))
+        result.append(TransposedPhase(facts, tuple(a.phase for a in combination)))
     return strides, result
 
 

@@ -6,7 +6,7 @@ at every page. Two ways, by how fast one pass over a panel of weights reads them
     slower than they can come    a hint a step of the reduction, AHEAD bytes in front, keeps the stream running: 8 KiB
                                  are some fifty steps of a register tile, longer than a read from memory takes
     as fast, or faster           all the tiles that multiply by the panel share the hints for the one behind it
-                                 (:class:`Next`): 14 tiles of 2 x 7 x 2 vectors ask for 3 lines in 16 steps
+                                 (:class:`NextPanel`): 14 tiles of 2 x 7 x 2 vectors ask for 3 lines in 16 steps
 
 Those are spread over the steps, one hint a step though it asks for most lines several times: a hint whose line comes
 from afar holds one of the first level's few buffers for lines on their way, and a burst of them holds up the loads of
@@ -61,7 +61,7 @@ def prefetch(
 
 
 @dataclass(frozen=True)
-class Next:
+class NextPanel:
     """Hints for the panel of weights behind the present one: ``tiles`` multiply by a panel of ``size`` elements, one
     after the other, and ask for ``lines`` of ``line`` elements before each of their ``steps``.
 
@@ -136,7 +136,7 @@ def reads_fast(target: Target, tile: Tile) -> bool:
     return tile.blocks * target.vector_bits // 8 / step_cycles(target, tile) >= CLOSE * target.far_bytes
 
 
-def next_panel(target: Target, tile: Tile, size: int, tiles: int, steps: int, element_bytes: int) -> Next | None:
+def next_panel(target: Target, tile: Tile, size: int, tiles: int, steps: int, element_bytes: int) -> NextPanel | None:
     """Prefetches of the next panel, of ``size`` elements, shared by the ``tiles`` that multiply by the present one in
     ``steps`` each. None where the stream of one pass keeps up, or too few tiles share a panel, or so many that waiting
     once doesn't count."""
@@ -144,7 +144,7 @@ def next_panel(target: Target, tile: Tile, size: int, tiles: int, steps: int, el
         return None
     line = LINE // element_bytes
     lines = -(-size // (line * tiles * steps))
-    return Next(size, tiles, steps, lines, line) if lines <= MOST else None
+    return NextPanel(size, tiles, steps, lines, line) if lines <= MOST else None
 
 
 def ask(k: KernelBuilder, buffer: Buffer, offset: Expr, written: bool) -> None:

@@ -32,7 +32,7 @@ from ..math.wrapping import wraps
 from ..words.atoms import variable
 from ..words.dims import Dim
 from ..words.tvm_types import Attribute, Buffer, Expr, PrimFunc, Stmt
-from .known_gathers import Written
+from .known_gathers import WrittenLine
 from .open_sizes import SIZES, symbols_in
 from .register_transpose import Square
 from .vector_reads import gathered, index, repeated, run, strided, undefined
@@ -84,7 +84,7 @@ class KernelBuilder:
         self._inside: list[Expr] = []  # variables of the loops within the outermost of these, itself included
         self._conditions = 0  # open conditions within it
         self.tables: dict[Buffer, np.ndarray] = {}  # constants, by their buffers
-        self.written: Written | None = None  # while the vectors of a line are written out
+        self.written: WrittenLine | None = None  # while the vectors of a line are written out
         self.square: Square | None = None  # while the columns of a square are
         self.attributes: dict[str, Attribute] = {}  # of the function, beside those that it is finished with
 

@@ -39,7 +39,7 @@ _INTEGERS: dict[type, Expr] = {
 }
 
 
-class Written:
+class WrittenLine:
     """What is known while the vectors of a line are written out: the tables, and the row that was last read from.
 
     ``row`` is (load, index along the row, length of the row): elements of the row may be read beside those wanted.

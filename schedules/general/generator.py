@@ -32,7 +32,7 @@ from ..words.tvm_types import Expr, Operation, Tensor
 from .axes import is_axis
 from .loop_nest import PARALLEL_WORK, StageMemory, boxed
 from .maps import MapNest
-from .phases import STACK_BYTES, Phase, Plan, plan_phases
+from .phases import STACK_BYTES, Phase, PhasePlan, plan_phases
 from .reduction_nest import ReductionNest
 from .sliding_windows import WindowNest
 
@@ -78,7 +78,7 @@ class _Staged:
         blocked = () if self.block else tuple(v for v in self.group.inputs if request.layout(v).block)
         spread = SPREAD_BLOCKED if self.block else SPREAD_PLAIN
         boxed = request.box is not None
-        self.plan: Plan = plan_phases(graph, self.group.outputs, blocked, spread, bool(self.block), boxed)
+        self.plan: PhasePlan = plan_phases(graph, self.group.outputs, blocked, spread, bool(self.block), boxed)
         self.stored: dict[tuple[Operation, int], StageMemory | Value] = {}
         self.notes: list[str] = []
 

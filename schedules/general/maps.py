@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from ..emit.known_gathers import MOST_VECTORS, Written
+from ..emit.known_gathers import MOST_VECTORS, WrittenLine
 from ..words.dims import Dim, is_open, to_index
 from ..words.sizes import product, surely, usual
 from ..words.tvm_types import Expr
@@ -152,7 +152,7 @@ class MapNest(Nest):
     def _line(self, merged: Merged, loops: list[Expr]) -> None:
         vectors, tail = divmod(merged.inner, self.lanes)
         if self._is_written_out(merged, loops):
-            self.k.written = Written(self.k.tables)
+            self.k.written = WrittenLine(self.k.tables)
             for start in range(0, merged.inner, self.lanes):
                 at = tirx.IntImm("int32", start)
                 self._vector(merged, loops, at, min(self.lanes, merged.inner - start))
@@ -197,7 +197,7 @@ class MapNest(Nest):
         tables = any(v.constant is not None and v.dtype.startswith("int") and v.elements > 1 for v in inputs)
         if merged.contiguous and not tables:
             return False
-        self.k.written = Written(self.k.tables)
+        self.k.written = WrittenLine(self.k.tables)
         with self.k.capture():
             self._vector(merged, loops, tirx.IntImm("int32", 0), min(self.lanes, merged.inner))
         found, self.k.written = self.k.written.shuffles, None

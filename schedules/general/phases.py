@@ -45,7 +45,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PhasePlan:
     """The phases of a kernel, in order; the first ``prefix`` axes of all of them are the same. ``tables`` are computed
     before."""
 
@@ -66,7 +66,7 @@ def plan_phases(
     spread: float = 0.0,
     lanes: bool = False,
     boxed: bool = False,
-) -> Plan:
+) -> PhasePlan:
     """The phases of ``outputs``; ``blocked`` are the inputs whose channels lie in lanes (only the prefix minds).
 
     A stage that each element of its reader reads several times is stored if it has at most ``spread`` elements for one
@@ -88,7 +88,7 @@ def plan_phases(
     return plan
 
 
-def _folded(graph: GroupGraph, outputs: tuple[Value, ...], blocked: tuple[Value, ...], whole: Plan) -> Plan:
+def _folded(graph: GroupGraph, outputs: tuple[Value, ...], blocked: tuple[Value, ...], whole: PhasePlan) -> PhasePlan:
     """The phases of a box, which round as those of the ``whole`` do."""
     plan = plan_phases(graph, outputs, blocked)
     apart = {key(p.stands_for): p.stands_for for p in whole.phases if p.stands_for is not None}
@@ -161,7 +161,7 @@ def _planned(
     blocked: tuple[Value, ...],
     shared: set[tuple[Operation, int]],
     separable: bool,
-) -> Plan:
+) -> PhasePlan:
     """``shared`` stages are stored; windows over rows and columns are two phases if ``separable``."""
     by_key = {key(t): t for t in stages}
     named: dict[tuple[Operation, int], list[Value]] = {}
@@ -200,7 +200,7 @@ def _planned(
     for values_ in maps.values():
         phases.append(Phase(tuple(graph.tensors[v] for v in values_), tuple(values_), False))
     del by_key
-    return Plan(tuple(phases), _prefix(graph, phases, {key(graph.tensors[v]) for v in blocked}), tuple(tables))
+    return PhasePlan(tuple(phases), _prefix(graph, phases, {key(graph.tensors[v]) for v in blocked}), tuple(tables))
 
 
 def _readers(

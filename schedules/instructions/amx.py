@@ -64,7 +64,7 @@ def may_split(request: Request) -> bool:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RegisterRows:
     """Where a register's rows lie: in ``buffer`` from element ``begin`` on, ``apart`` bytes from one to the next."""
 
     buffer: Buffer
@@ -95,10 +95,10 @@ class MatrixUnit:
     def zero(self, register: int) -> None:
         self._call("llvm.x86.tilezero", _register(register))
 
-    def load(self, register: int, rows: Rows) -> None:
+    def load(self, register: int, rows: RegisterRows) -> None:
         self._call("llvm.x86.tileloadd64", _register(register), *_place(rows))
 
-    def store(self, register: int, rows: Rows) -> None:
+    def store(self, register: int, rows: RegisterRows) -> None:
         self._call("llvm.x86.tilestored64", _register(register), *_place(rows))
 
     def multiply(self, sums: int, a: int, b: int, kind: str = BFLOAT16) -> None:
@@ -117,8 +117,8 @@ class MatrixUnit:
         self,
         shape: tuple[int, int],
         products: tuple[tuple[int, int], ...],
-        a: Callable[[int, int], Rows],
-        b: Callable[[int, int], Rows],
+        a: Callable[[int, int], RegisterRows],
+        b: Callable[[int, int], RegisterRows],
         kind: str = BFLOAT16,
     ) -> None:
         """One step of the sums of a block of ``shape`` (registers of rows, of columns; C in the first of all
@@ -133,7 +133,9 @@ class MatrixUnit:
         held: dict[int, tuple[str, int, int]] = {}
         turn = {"a": 0, "b": 0}
 
-        def register(side: str, own: list[int], number: int, part: int, rows_of: Callable[[int, int], Rows]) -> int:
+        def register(
+            side: str, own: list[int], number: int, part: int, rows_of: Callable[[int, int], RegisterRows]
+        ) -> int:
             name = (side, number, part)
             for r, what in held.items():
                 if what == name:
@@ -163,12 +165,12 @@ def work_of(function: PrimFunc) -> int:
     return int((function.attrs or {}).get(ATTRIBUTE, 0))
 
 
-class _Counted(MatrixUnit):
+class _CountedUnit(MatrixUnit):
     """Counts what would be loaded."""
 
     loads = 0
 
-    def load(self, register: int, rows: Rows) -> None:
+    def load(self, register: int, rows: RegisterRows) -> None:
         self.loads += 1
 
     def multiply(self, sums: int, a: int, b: int, kind: str = BFLOAT16) -> None:
@@ -181,7 +183,7 @@ class _Counted(MatrixUnit):
 @cache
 def loads_of(shape: tuple[int, int], products: tuple[tuple[int, int], ...]) -> int:
     """Registers that one :meth:`MatrixUnit.step` loads."""
-    unit, nowhere = _Counted(None), Rows(None, 0)
+    unit, nowhere = _CountedUnit(None), RegisterRows(None, 0)
     unit.step(shape, products, lambda row, part: nowhere, lambda column, part: nowhere)
     return unit.loads
 
@@ -190,5 +192,5 @@ def _register(number: int) -> Expr:
     return tirx.IntImm("int8", number)
 
 
-def _place(rows: Rows) -> tuple[Expr, Expr]:
+def _place(rows: RegisterRows) -> tuple[Expr, Expr]:
     return tirx.address_of(rows.buffer[rows.begin]), tirx.IntImm("int64", rows.apart)

@@ -25,7 +25,7 @@ PART_BYTES = 2  # of an element
 
 
 @dataclass(frozen=True)
-class Registers:
+class AmxRegisters:
     """How a product is cut on the matrix unit, in registers: ``rows`` of a block and the number of ``row_blocks``, of
     which the last may have fewer; ``width`` of a panel; the ``groups`` that panels fall into."""
 
@@ -36,7 +36,7 @@ class Registers:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ProductShape:
     """``batches`` products of ``rows x depth`` by ``depth x columns``, ``products`` of parts for one of float32."""
 
     rows: int
@@ -85,13 +85,13 @@ def pieces(rows: int, width: int) -> list[tuple[int, int, int]]:
     return [(rows, column, 1) for column in range(width)]
 
 
-def choose_registers(target: Target, shape: Shape, workers: int) -> tuple[float, Registers]:
+def choose_registers(target: Target, shape: ProductShape, workers: int) -> tuple[float, AmxRegisters]:
     """The blocks with the fewest cycles on ``workers`` cores, and these cycles."""
     workers = workers if shape.large else 1
     width = min(2, shape.column_registers)
     panels = -(-shape.column_registers // width)
     room = max(1, int(STAYS * target.l2_bytes) // (shape.steps * DEPTH * shape.element_bytes * ROWS))
-    best: tuple[float, Registers] | None = None
+    best: tuple[float, AmxRegisters] | None = None
     fewest = -(-shape.row_registers // max(room, 2))
     for row_blocks in range(fewest, fewest + 4 * workers):
         rows = -(-shape.row_registers // row_blocks)
@@ -99,7 +99,7 @@ def choose_registers(target: Target, shape: Shape, workers: int) -> tuple[float,
         blocks = -(-shape.row_registers // rows)
         for groups in range(1, min(panels, 2 * workers) + 1):
             run = -(-panels // groups)
-            chosen = Registers(rows, blocks, width, -(-panels // run))
+            chosen = AmxRegisters(rows, blocks, width, -(-panels // run))
             cycles = _cycles(target, shape, chosen, run, workers)
             if best is None or cycles < best[0]:
                 best = cycles, chosen
@@ -107,7 +107,7 @@ def choose_registers(target: Target, shape: Shape, workers: int) -> tuple[float,
     return best
 
 
-def _cycles(target: Target, shape: Shape, chosen: Registers, run: int, workers: int) -> float:
+def _cycles(target: Target, shape: ProductShape, chosen: AmxRegisters, run: int, workers: int) -> float:
     """Of the core that has the most to do."""
     tasks = shape.batches * chosen.row_blocks * chosen.groups
     fitted = target.fitted.unit

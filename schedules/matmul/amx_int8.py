@@ -32,7 +32,7 @@ from ..instructions.amx import (
     SUMS,
     UNSIGNED_SIGNED,
     MatrixUnit,
-    Rows,
+    RegisterRows,
     has_matrix_unit,
 )  # fmt: skip
 from ..instructions.int8_dot import multiplier, per_word
@@ -133,14 +133,14 @@ class MatrixBytes(_Matmul):
             unit.step(
                 (height, width),
                 ((0, 0),),
-                lambda i, _: Rows(a, left + i * (ROWS * self.pitch), self.pitch),
-                lambda j, _: Rows(b, right + j * (self.windows * WORDS)),
+                lambda i, _: RegisterRows(a, left + i * (ROWS * self.pitch), self.pitch),
+                lambda j, _: RegisterRows(b, right + j * (self.windows * WORDS)),
                 UNSIGNED_SIGNED,
             )
         sums = k.local("sums", "int32", height * width * ROWS * COLUMNS, "global")
         for i in range(height):
             for j in range(width):
-                unit.store(i * width + j, Rows(sums, (i * ROWS * width + j) * COLUMNS, width * ROW_BYTES))
+                unit.store(i * width + j, RegisterRows(sums, (i * ROWS * width + j) * COLUMNS, width * ROW_BYTES))
         return sums
 
 

@@ -29,14 +29,14 @@ from functools import partial
 import numpy as np
 from tvm import tirx
 
-from ..instructions.amx import DEPTH, PAIRS, ROWS, SUMS, MatrixUnit, Rows, may_split
+from ..instructions.amx import DEPTH, PAIRS, ROWS, SUMS, MatrixUnit, RegisterRows, may_split
 from ..instructions.bf16_parts import WORDS, order, pack, parts_of, products_of, split
 from ..math.bfloat16 import BITS, Narrow
 from ..words.dims import to_index
 from ..words.group import Kernel, Packed, Request
 from ..words.sizes import product, usual
 from ..words.tvm_types import Buffer, Expr
-from .amx_blocks import Registers, Shape, choose_registers, heights, pieces
+from .amx_blocks import AmxRegisters, ProductShape, choose_registers, heights, pieces
 from .facts import MatmulFacts
 from .folded_moves import producers, read_steps
 from .packed import _Matmul
@@ -59,10 +59,10 @@ class Behind:
     at: Expr
 
 
-def shape_of(request: Request, facts: MatmulFacts) -> Shape:
+def shape_of(request: Request, facts: MatmulFacts) -> ProductShape:
     """The shape of the product as the matrix unit sees it, at the sizes that the build plans for."""
     batches = 1 if facts.flat else usual(product(facts.batch))
-    return Shape(usual(facts.rows), facts.k, facts.n, batches, products_of(request.policy))
+    return ProductShape(usual(facts.rows), facts.k, facts.n, batches, products_of(request.policy))
 
 
 def fits_unit(request: Request, facts: MatmulFacts) -> bool:
@@ -87,7 +87,7 @@ def build_matrix(request: Request, facts: MatmulFacts) -> Kernel:
 
 
 class _Matrix(_Matmul):
-    def __init__(self, request: Request, facts: MatmulFacts, chosen: Registers) -> None:
+    def __init__(self, request: Request, facts: MatmulFacts, chosen: AmxRegisters) -> None:
         super().__init__(request, facts, (ROWS, chosen.width))
         self.streams, self.chosen, self.shape = False, chosen, shape_of(request, facts)
         self.parts = parts_of(self.shape.products)
@@ -325,8 +325,8 @@ class _Matrix(_Matmul):
                 unit.step(
                     (high, wide),
                     self.shape.products,
-                    lambda i, part: Rows(left, self._place(register + i, s, part)),  # noqa: B023
-                    lambda j, part: Rows(b, right + ((s * self.parts + part) * width + begin + j) * WORDS),  # noqa: B023
+                    lambda i, part: RegisterRows(left, self._place(register + i, s, part)),  # noqa: B023
+                    lambda j, part: RegisterRows(b, right + ((s * self.parts + part) * width + begin + j) * WORDS),  # noqa: B023
                 )
                 if turn is not None:
                     self._ask_ahead(b, column + width, turn, s)
@@ -336,7 +336,7 @@ class _Matrix(_Matmul):
             for i in range(high):
                 for j in range(wide):
                     begins = at + (i * ROWS * width + begin + j) * self.lanes
-                    unit.store(i * wide + j, Rows(sums, begins, width * self.lanes * BYTES))
+                    unit.store(i * wide + j, RegisterRows(sums, begins, width * self.lanes * BYTES))
 
     def _place(self, register: Expr, step: Expr, part: int) -> Expr:
         """Where a register of the split rows begins."""

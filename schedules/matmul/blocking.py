@@ -27,7 +27,7 @@ SUMS_BYTES = 64 * 1024  # what a block leaves in scratch from part to part: on t
 
 
 @dataclass(frozen=True)
-class Blocks:
+class MatmulBlocks:
     """``rows`` of a block and how many ``row_blocks``; ``depth`` of a part of K and how many ``parts``; how many
     ``groups`` the panels fall into. Blocks are whole tiles, but for the last one, which is cut short, as parts are."""
 
@@ -47,13 +47,13 @@ def choose_blocks(
     batches: SizeLike,
     element: int,
     workers: int | None = None,
-) -> Blocks:
+) -> MatmulBlocks:
     """Blocks for ``batches`` products of ``rows x depth`` by ``panels`` panels of ``tile[1]`` vectors, on ``workers``
     cores (all of the target's). Of open ``rows``, blocks have the size that is best for as many as are usual."""
     if is_open((rows, batches)):
         own = choose_blocks(target, usual(rows), depth, panels, tile, usual(batches), element, workers)
         size = -(-own.rows // tile[0]) * tile[0]
-        return Blocks(size, -(-rows // size), own.depth, own.parts, own.groups)
+        return MatmulBlocks(size, -(-rows // size), own.depth, own.parts, own.groups)
     workers = workers or target.cores
     height, width = tile
     l2 = target.l2_bytes or 256 * 1024
@@ -71,4 +71,4 @@ def choose_blocks(
     size = min(rows, -(-size // height) * height)
     blocks = -(-rows // size)
     groups = min(panels, -(-wanted // (batches * blocks)))
-    return Blocks(size, blocks, -(-depth // parts), parts, groups)
+    return MatmulBlocks(size, blocks, -(-depth // parts), parts, groups)

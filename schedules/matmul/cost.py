@@ -8,11 +8,11 @@ from ..instructions.bf16_parts import products_of
 from ..instructions.int8_dot import multiplier
 from ..words.group import Request
 from ..words.sizes import usual
-from .amx_blocks import Shape, choose_registers
+from .amx_blocks import ProductShape, choose_registers
 from .amx_int8 import unit_cycles
 from .facts import MatmulFacts
 from .register_tile import group_space, least_cost
-from .select import Amx, AmxBytes, Strassen, select
+from .select import Amx, AmxBytesMatmul, StrassenMatmul, select
 from .strassen import rows_of_image, seven_cycles
 
 
@@ -23,12 +23,13 @@ def matmul_cycles(request: Request) -> float:
     alone = replace(request, policy=replace(request.policy, threads=1))
     taken, target = select(alone, facts).algorithm, request.target
     times = 1 if facts.flat else usual(facts.output.elements) // max(1, usual(facts.m * facts.n))
-    if facts.of_bytes and taken == AmxBytes.name:
+    if facts.of_bytes and taken == AmxBytesMatmul.name:
         return unit_cycles(target, facts)
     if not facts.of_bytes and taken == Amx.name:
         rows = facts.rows if facts.flat else facts.m
-        return times * choose_registers(target, Shape(rows, facts.k, facts.n, 1, products_of(request.policy)), 1)[0]
-    if taken == Strassen.name:
+        shape = ProductShape(rows, facts.k, facts.n, 1, products_of(request.policy))
+        return times * choose_registers(target, shape, 1)[0]
+    if taken == StrassenMatmul.name:
         rows = rows_of_image(facts)
         fewer = seven_cycles(target, rows, facts.k, facts.n, facts.output.dtype)
         if fewer is not None:

@@ -9,7 +9,7 @@ from ..instructions.bf16_parts import THREE, Products, products_of
 from ..words.dims import is_open
 from ..words.group import Request, dtype_bytes
 from ..words.sizes import usual
-from .amx_blocks import STAYS, Shape, choose_registers
+from .amx_blocks import STAYS, ProductShape, choose_registers
 from .amx_kernel import fits_unit
 from .blocking import PARALLEL_FLOPS
 from .facts import MatmulFacts
@@ -36,7 +36,7 @@ def product_cycles(
     with ``products`` of parts, where the kernel family would take those."""
     cycles = _plain_cycles(target, images, rows, depth, columns, dtype, seven)
     if matrix and dtype == "float32" and has_matrix_unit(target):
-        shape = Shape(images * rows, depth, columns, 1, products)
+        shape = ProductShape(images * rows, depth, columns, 1, products)
         if _unit_pays(target, shape, cycles):
             cycles = choose_registers(target, shape, 1)[0]
     if threads > 1 and 2 * images * rows * depth * columns >= PARALLEL_FLOPS:
@@ -55,7 +55,7 @@ def matrix_pays(request: Request, facts: MatmulFacts) -> bool:
         if facts.flat:
             rows, images = rows_of_image(facts), facts.rows // rows_of_image(facts)
     plain = _plain_cycles(request.target, images, rows, facts.k, facts.n, dtype, seven)
-    shape = Shape(images * rows, facts.k, facts.n, 1, products_of(request.policy))
+    shape = ProductShape(images * rows, facts.k, facts.n, 1, products_of(request.policy))
     return _unit_pays(request.target, shape, plain)
 
 
@@ -70,7 +70,7 @@ def _plain_cycles(
     return depth * least_cost(target, images * rows, vectors, depth * dtype_bytes(dtype))
 
 
-def _unit_pays(target: Target, shape: Shape, plain: float) -> bool:
+def _unit_pays(target: Target, shape: ProductShape, plain: float) -> bool:
     """Both wait for weights that come from beyond the second level."""
     weights = shape.depth * shape.columns * 4
     if weights > STAYS * target.l2_bytes:

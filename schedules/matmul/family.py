@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..instructions.int8_dot import PAIRS
 from ..words.candidates import conditions, decide, own_first
-from ..words.choice import Choice, Refusal
+from ..words.choice import AlgorithmRefusal, Choice
 from ..words.group import Group, Kernel, Node, Request
 from ..words.sizes import usual
 from .facts import MatmulFacts
@@ -83,7 +83,7 @@ def select_matmul(request: Request) -> Choice:
     return decide(request, _key(request, facts), own_first(own, candidates(request, facts)))
 
 
-def considered_matmuls(request: Request) -> list[Choice | Refusal]:
+def considered_matmuls(request: Request) -> list[Choice | AlgorithmRefusal]:
     """What every algorithm says of a request that :func:`build_matmul` computes."""
     return considered(request, _facts(request))
 

@@ -30,10 +30,10 @@ def build_bytes(request: Request, facts: MatmulFacts, tile: tuple[int, int] | No
     """The kernel of a product of bytes by dot products. ``tile``: rows by vectors in registers, by default those of
     :func:`shared_tile`."""
     assert data_dtype(request.target) == facts.a.dtype, "the target has no instruction for these bytes"
-    return _Bytes(request, facts, tile or shared_tile(request, facts)).build()
+    return _ByteMatmul(request, facts, tile or shared_tile(request, facts)).build()
 
 
-class _Bytes(_Matmul):
+class _ByteMatmul(_Matmul):
     family = "matmul of bytes"
 
     def __init__(self, request: Request, facts: MatmulFacts, tile: tuple[int, int]) -> None:

@@ -21,7 +21,7 @@ from ..words.dims import Dim, bounds, floor_div, is_open, maximum, minimum, to_i
 from ..words.group import Kernel, Request
 from ..words.sizes import surely, usual
 from ..words.tvm_types import Buffer, Expr
-from .blocking import FEWEST_ROWS, Blocks, choose_blocks
+from .blocking import FEWEST_ROWS, MatmulBlocks, choose_blocks
 from .facts import MatmulFacts
 from .packed import _Matmul
 from .regions import Region
@@ -78,7 +78,7 @@ class _OpenColumns(_Matmul):
     def _asked(self, passing: bool) -> int:
         return 0 if is_open([self.facts.steps]) else super()._asked(passing)
 
-    def _blocks_of(self, region: Region, batches: Expr) -> Blocks:
+    def _blocks_of(self, region: Region, batches: Expr) -> MatmulBlocks:
         """Blocks for the usual number of panels and steps. Of an open depth they are one part, and of fewer rows the
         deeper it is."""
         target, facts, tile = self.request.target, self.facts, (self.height, region.vectors)
@@ -88,7 +88,7 @@ class _OpenColumns(_Matmul):
         if not is_open([facts.steps]):
             return found
         size = self.height * self._tiles_near(-(-found.rows // self.height))
-        return Blocks(size, -(-facts.rows // size), facts.steps, 1, found.groups)
+        return MatmulBlocks(size, -(-facts.rows // size), facts.steps, 1, found.groups)
 
     def _tiles_near(self, most: int) -> Expr:
         """Tiles of a block of rows, at most ``most``: no more than stay in the second-level cache, however deep."""
@@ -96,7 +96,7 @@ class _OpenColumns(_Matmul):
         held = self.request.target.l2_bytes * 3 // 4 // (self.element * self.height)
         return maximum(least, minimum(most, floor_div(held, maximum(self.facts.steps, 1))))
 
-    def _stays(self, blocks: Blocks, b: Buffer) -> bool:
+    def _stays(self, blocks: MatmulBlocks, b: Buffer) -> bool:
         return False  # B is no run of panels
 
     def _all_rows(self, a: Buffer, b: Buffer) -> None:
@@ -129,7 +129,7 @@ class _OpenColumns(_Matmul):
         super()._all_rows(a, b)
         self.current = []
 
-    def _panel(self, region: Region, blocks: Blocks, a: Buffer, b: Buffer, place: Expr, scratch: Buffer) -> None:
+    def _panel(self, region: Region, blocks: MatmulBlocks, a: Buffer, b: Buffer, place: Expr, scratch: Buffer) -> None:
         """As there, with the panel's columns of B brought together before many rows meet them."""
         if self._brings(region):
             self.panel = self._brought(region, b, place)

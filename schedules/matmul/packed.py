@@ -40,7 +40,7 @@ from ..words.dims import Dim, is_open, maximum, to_index
 from ..words.group import Kernel, Packed, Request, Value, dtype_bytes
 from ..words.sizes import may_lie, product, surely, usual
 from ..words.tvm_types import Buffer, Expr
-from .blocking import PARALLEL_FLOPS, Blocks, choose_blocks
+from .blocking import PARALLEL_FLOPS, MatmulBlocks, choose_blocks
 from .facts import MatmulFacts
 from .folded_moves import outgoing, producers
 from .prefetch import ask_for_rows, follow, follows_late
@@ -202,12 +202,12 @@ class _Matmul:
                     panel = self.bind(group * run + n, region.panels)
                     self._panel(region, blocks, a, b, (batch, panel, first), scratch)
 
-    def _blocks_of(self, region: Region, batches: int) -> Blocks:
+    def _blocks_of(self, region: Region, batches: int) -> MatmulBlocks:
         target, facts, tile = self.request.target, self.facts, (self.height, region.vectors)
         workers = self.request.workers
         return choose_blocks(target, facts.rows, facts.steps, region.panels, tile, batches, self.element, workers)
 
-    def _stays(self, blocks: Blocks, b: Buffer) -> bool:
+    def _stays(self, blocks: MatmulBlocks, b: Buffer) -> bool:
         """True if all of B stays in the second-level cache, and is read faster from there than from beyond: then a tile
         of rows meets all panels before the next one, and A and the results pass by once, in order."""
         target, size = self.request.target, self._panel_elements * self.element
@@ -216,7 +216,7 @@ class _Matmul:
         return near and many and self.panelled and blocks.parts == 1
 
     @contextmanager
-    def _rows(self, blocks: Blocks, first: Expr) -> Iterator[tuple[Expr, Expr]]:
+    def _rows(self, blocks: MatmulBlocks, first: Expr) -> Iterator[tuple[Expr, Expr]]:
         """The tiles of a block of rows: number, and first row."""
         height, total = self.height, self.facts.rows
         tiles = to_index(-(-blocks.rows // height))
@@ -253,7 +253,7 @@ class _Matmul:
         return self.height * ROW_STEPS if self.request.target.fma_ports > 1 and short else 0
 
     def _panel(
-        self, region: Region, blocks: Blocks, a: Buffer | None, b: Buffer, place: tuple[Expr, Expr, Expr],
+        self, region: Region, blocks: MatmulBlocks, a: Buffer | None, b: Buffer, place: tuple[Expr, Expr, Expr],
         scratch: Buffer,
     ) -> None:  # fmt: skip
         """One block of rows by one panel of B; ``place``: batch, panel, first row."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from ..instructions.amx import may_split
 from ..instructions.int8_dot import multiplier
-from ..words.choice import Choice, OwnPlan, Refusal
+from ..words.choice import AlgorithmRefusal, Choice, OwnPlan
 from ..words.dims import is_open
 from ..words.group import Kernel, Request
 from .amx_int8 import build_matrix_bytes, bytes_pay
@@ -25,13 +25,13 @@ from .strassen import build_strassen, strassen_pays
 Tile = tuple[int, int]  # rows by vectors in registers
 
 
-class Algorithm(ABC):
+class MatmulAlgorithm(ABC):
     """One way to compute products. Plans are register tiles, or None where there is one alone."""
 
     name: str
 
     @abstractmethod
-    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | AlgorithmRefusal:
         """The best plan for the request."""
 
     @abstractmethod
@@ -42,12 +42,12 @@ class Algorithm(ABC):
         """Register tiles that are worth a measurement, the best first."""
         return []
 
-    def refuses(self, reason: str) -> Refusal:
-        return Refusal(self.name, reason)
+    def refuses(self, reason: str) -> AlgorithmRefusal:
+        return AlgorithmRefusal(self.name, reason)
 
 
-class _InTiles(Algorithm):
-    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+class _InTiles(MatmulAlgorithm):
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | AlgorithmRefusal:
         return self._in(shared_tile(request, facts))
 
     def tiles(self, request: Request, facts: MatmulFacts) -> list[Choice]:
@@ -58,10 +58,10 @@ class _InTiles(Algorithm):
         return Choice(self.name, tile, f"matmul {tile[0]}x{tile[1]}")
 
 
-class Amx(Algorithm):
+class Amx(MatmulAlgorithm):
     name = "the matrix unit"
 
-    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | AlgorithmRefusal:
         if not may_split(request):
             return self.refuses("the target has no such unit, or float32 must not be split into parts for it")
         if not matrix_pays(request, facts):
@@ -72,10 +72,10 @@ class Amx(Algorithm):
         return build_matrix(request, facts)
 
 
-class Strassen(Algorithm):
+class StrassenMatmul(MatmulAlgorithm):
     name = "seven products"
 
-    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | AlgorithmRefusal:
         if is_open(facts.output.shape):
             return self.refuses("halves need a fixed number of rows")
         if not request.policy.strassen:
@@ -91,7 +91,7 @@ class Strassen(Algorithm):
 class ScaledIntegers(_InTiles):
     name = "weights in bytes with scales"
 
-    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | AlgorithmRefusal:
         if not is_open(facts.output.shape) and strassen_pays(request, facts):
             return self.refuses("seven products are ahead")
         if weights_in_numbers(request, facts) is None:
@@ -102,17 +102,17 @@ class ScaledIntegers(_InTiles):
         return build_numbers(request, facts, plan, weights_in_numbers(request, facts))
 
 
-class Packed(_InTiles):
+class PackedMatmul(_InTiles):
     name = "register tiles"
 
     def build(self, request: Request, facts: MatmulFacts, plan: Tile) -> Kernel:
         return build_packed(request, facts, plan)
 
 
-class AmxBytes(Algorithm):
+class AmxBytesMatmul(MatmulAlgorithm):
     name = "the matrix unit"
 
-    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | AlgorithmRefusal:
         if not bytes_pay(request, facts):
             return self.refuses("the target has no such unit, or vectors are expected to be as fast")
         return Choice(self.name, None, self.name)
@@ -121,17 +121,17 @@ class AmxBytes(Algorithm):
         return (build_open_bytes if is_open(facts.output.shape) else build_matrix_bytes)(request, facts)
 
 
-class Int8Dot(_InTiles):
+class Int8DotMatmul(_InTiles):
     name = "register tiles"
 
     def build(self, request: Request, facts: MatmulFacts, plan: Tile) -> Kernel:
         return build_bytes(request, facts, plan)
 
 
-class OpenColumns(Algorithm):
+class OpenColumns(MatmulAlgorithm):
     name = "register tiles of open columns"
 
-    def offers(self, request: Request, facts: MatmulFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | AlgorithmRefusal:
         return self._in(columns_tile(request, facts))
 
     def tiles(self, request: Request, facts: MatmulFacts) -> list[Choice]:
@@ -145,18 +145,18 @@ class OpenColumns(Algorithm):
 
 
 #: Each is faster than those behind it wherever it offers; the last computes whatever the others refuse.
-FLOATS: tuple[Algorithm, ...] = (Amx(), Strassen(), ScaledIntegers(), Packed())
-BYTES: tuple[Algorithm, ...] = (AmxBytes(), Int8Dot())
-OPEN: tuple[Algorithm, ...] = (OpenColumns(),)
+FLOATS: tuple[MatmulAlgorithm, ...] = (Amx(), StrassenMatmul(), ScaledIntegers(), PackedMatmul())
+BYTES: tuple[MatmulAlgorithm, ...] = (AmxBytesMatmul(), Int8DotMatmul())
+OPEN: tuple[MatmulAlgorithm, ...] = (OpenColumns(),)
 
 
-def algorithms_for(facts: MatmulFacts) -> tuple[Algorithm, ...]:
+def algorithms_for(facts: MatmulFacts) -> tuple[MatmulAlgorithm, ...]:
     if is_open((facts.k, facts.n)):
         return OPEN
     return BYTES if facts.of_bytes else FLOATS
 
 
-def algorithm_of(choice: Choice, facts: MatmulFacts) -> Algorithm:
+def algorithm_of(choice: Choice, facts: MatmulFacts) -> MatmulAlgorithm:
     return next(a for a in algorithms_for(facts) if a.name == choice.algorithm)
 
 
@@ -165,7 +165,7 @@ def select(request: Request, facts: MatmulFacts) -> Choice:
     return next(o for o in (a.offers(request, facts) for a in algorithms_for(facts)) if isinstance(o, Choice))
 
 
-def considered(request: Request, facts: MatmulFacts) -> list[Choice | Refusal]:
+def considered(request: Request, facts: MatmulFacts) -> list[Choice | AlgorithmRefusal]:
     """What every algorithm says of the request, in order."""
     return [a.offers(request, facts) for a in algorithms_for(facts)]
 

@@ -32,7 +32,7 @@ from ..kernel.half_sums import HALF
 from ..kernel.unrolled_steps import each_step
 from ..words.group import Kernel, Packed, Request, Scratch
 from ..words.tvm_types import Buffer, Expr
-from .blocking import PARALLEL_FLOPS, SUMS_BYTES, Blocks
+from .blocking import PARALLEL_FLOPS, SUMS_BYTES, MatmulBlocks
 from .facts import MatmulFacts
 from .folded_moves import producers
 from .packed import _Matmul
@@ -156,13 +156,13 @@ class _Strassen(_Matmul):
     def _linear(self) -> tuple[np.ndarray, np.ndarray]:
         return linear_halves(np.asarray(self.facts.b.constant).reshape(self.facts.k, self.facts.n))
 
-    def _blocks(self, region: Region) -> Blocks:
+    def _blocks(self, region: Region) -> MatmulBlocks:
         """Blocks of a half's rows, whole tiles each, that keep the cores busy with the least work done twice. U and W
         of a block fit the stack, its left operands the second level if the task makes them itself."""
         target, height = self.request.target, self.height
         tiles, cores = -(-self.half // height), max(1, target.cores)
         wanted = 4 * cores if cores > 1 else 1
-        best: tuple[tuple[int, ...], Blocks] | None = None
+        best: tuple[tuple[int, ...], MatmulBlocks] | None = None
         for number in range(1, tiles + 1):
             each = -(-tiles // number)
             groups = min(region.panels, -(-wanted // (self.images * number)))
@@ -176,7 +176,7 @@ class _Strassen(_Matmul):
             order = (span, work, max(0, wanted - tasks), number)
             if best is None or order < best[0]:
                 rows = min(self.half, each * height)
-                best = order, Blocks(rows, -(-self.half // rows), self.depth, 1, groups)
+                best = order, MatmulBlocks(rows, -(-self.half // rows), self.depth, 1, groups)
         assert best is not None
         return best[1]
 
@@ -233,7 +233,7 @@ class _Strassen(_Matmul):
 
     # -- products --------------------------------------------------------------------------------
 
-    def _quarters(self, region: Region, blocks: Blocks, a: Buffer, b: Buffer, lefts: Buffer) -> None:
+    def _quarters(self, region: Region, blocks: MatmulBlocks, a: Buffer, b: Buffer, lefts: Buffer) -> None:
         """All products and outputs of some columns of the left half, and of those as far right in the other."""
         facts, k, ctx = self.facts, self.k, self.ctx
         run = -(-region.panels // blocks.groups)
@@ -280,7 +280,7 @@ class _Strassen(_Matmul):
     def _panel_products(
         self,
         region: Region,
-        blocks: Blocks,
+        blocks: MatmulBlocks,
         lefts: Buffer,
         b: Buffer,
         state: tuple[Buffer, Buffer],

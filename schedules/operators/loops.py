@@ -103,7 +103,7 @@ def kind_of(work: int) -> str:
 
 
 @dataclass(frozen=True)
-class Run:
+class VectorRun:
     """Vectors of ``lanes`` neighbouring columns, as many as ``blocks``; ``first`` gives a block's first column."""
 
     blocks: Expr
@@ -111,15 +111,15 @@ class Run:
     first: Callable[[Expr], Expr]
 
 
-def runs(columns: Expr, most: int) -> list[Run]:
+def runs(columns: Expr, most: int) -> list[VectorRun]:
     """All columns in vectors of at most ``most``. Of a known number the last vector overlaps the one before it; of an
     open one those that are left behind whole vectors come one by one."""
     if not is_dim(columns):
         lanes = min(columns, most)
-        return [Run(-(-columns // lanes), lanes, lambda block: tirx.min(block * lanes, columns - lanes))]
+        return [VectorRun(-(-columns // lanes), lanes, lambda block: tirx.min(block * lanes, columns - lanes))]
     whole = columns // most
-    rest = Run(columns - whole * most, 1, lambda block: block + whole * most)
-    return [run for run in (Run(whole, most, lambda block: block * most), rest) if run.blocks != 0]
+    rest = VectorRun(columns - whole * most, 1, lambda block: block + whole * most)
+    return [run for run in (VectorRun(whole, most, lambda block: block * most), rest) if run.blocks != 0]
 
 
 def accumulator(dtype: str) -> str:

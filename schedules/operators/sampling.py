@@ -13,7 +13,7 @@ from ..words.dims import is_dim, to_index
 from ..words.sizes import surely
 from ..words.tvm_types import Buffer, Expr
 from .common import dtype_of, is_nan, number, shape_of
-from .loops import Run, kind_of, runs, written
+from .loops import VectorRun, kind_of, runs, written
 from .open_shapes import Shape
 from .registry import define
 
@@ -212,7 +212,7 @@ def deformed(
         for run in runs(positions, LANES):
             sample(k, ins, outs, run)
 
-    def sample(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer], run: Run) -> None:
+    def sample(k: KernelBuilder, ins: list[Buffer], outs: list[Buffer], run: VectorRun) -> None:
         blocks, lanes = run.blocks, run.lanes
         kind = kind_of(n * channels * taps * positions)
         with k.loop(n * offset_groups * taps * blocks, kind, "row") as row:

@@ -12,7 +12,7 @@ from ..words.tvm_types import Buffer, Expr
 from .common import dtype_of, is_float, shape_of
 from .filtered import offer_all
 from .heap import Before, Heap, RankHeap, order, rank_of
-from .loops import Run, accumulator, cast, kind_of, runs, split_at, written
+from .loops import VectorRun, accumulator, cast, kind_of, runs, split_at, written
 from .open_shapes import same
 from .radix import key_of, radix_lengths, radix_pays, sort_descending
 from .registry import define
@@ -29,7 +29,7 @@ def _running(x: te.Tensor, axis: int, exclusive: bool, reverse: bool, product: b
         for run in runs(inner, LANES):
             columns(k, ins[0], outs[0], run)
 
-    def columns(k: KernelBuilder, source: Buffer, target: Buffer, run: Run) -> None:
+    def columns(k: KernelBuilder, source: Buffer, target: Buffer, run: VectorRun) -> None:
         with k.loop(outer * run.blocks, kind_of(outer * length * inner), "row") as row:
             before, first = row // run.blocks, run.first(row % run.blocks)
             total = k.local("total", wide, run.lanes)
@@ -144,14 +144,14 @@ def first_of(x: te.Tensor, axis: int, before: Before) -> list[te.Tensor]:
             for run in runs(inner, LANES):
                 find(b, ins, outs, run)
         elif not is_dim(length):
-            find(b, ins, outs, Run(1, min(length, LANES), lambda _: tirx.IntImm("int32", 0)))
+            find(b, ins, outs, VectorRun(1, min(length, LANES), lambda _: tirx.IntImm("int32", 0)))
         else:
             long = to_index(length) >= LANES
             for lanes, condition in ((LANES, long), (1, tirx.Not(long))):
                 with b.when(condition):
-                    find(b, ins, outs, Run(1, lanes, lambda _: tirx.IntImm("int32", 0)))
+                    find(b, ins, outs, VectorRun(1, lanes, lambda _: tirx.IntImm("int32", 0)))
 
-    def find(b: KernelBuilder, ins: list[Buffer], outs: list[Buffer], run: Run) -> None:
+    def find(b: KernelBuilder, ins: list[Buffer], outs: list[Buffer], run: VectorRun) -> None:
         blocks, lanes = run.blocks, run.lanes
         with b.loop(outer * blocks, kind_of(outer * length * inner), "row") as row:
             start, column = row // blocks * (length * inner), run.first(row % blocks)

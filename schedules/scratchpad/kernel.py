@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from ..emit.builder import KernelBuilder
-from ..tiled.kernel import Builder, TiledKernel
+from ..tiled.kernel import GroupBuilder, TiledKernel
 from ..tiled.operands import Operand, part_operands
 from ..tiled.program import Call
 from ..tiled.window_ops import build_margins
@@ -121,7 +121,7 @@ def _as_tiles(plan: StripePlan) -> TilePlan:
 
 
 @dataclass
-class _Striped(Builder):
+class _Striped(GroupBuilder):
     stripes: StripePlan = None  # type: ignore[assignment]
     memory: list[Value] = field(default_factory=list)
 
@@ -134,7 +134,7 @@ class _Striped(Builder):
         operands: list[Operand] = [*self.memory, *(o for o in inner if o not in self.memory), Scratchpad(total)]
 
         def driver(names: tuple[str, ...]) -> PrimFunc:
-            return _Driver(self, names, operands, offsets, calls, before, total).build()
+            return _LineDriver(self, names, operands, offsets, calls, before, total).build()
 
         count = len(self.stripes.stripes)
         return StripedKernel(
@@ -163,7 +163,7 @@ class _Striped(Builder):
         return found
 
 
-class _Driver:
+class _LineDriver:
     """Writes the straight line of calls."""
 
     def __init__(

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..operators.regions import Refusal, group_needs
+from ..operators.regions import BoxRefusal, group_needs
 from ..words.group import Group, Value, dtype_bytes
 from ..words.tile_plan import Compute, Copy, Fill, Shift, Span, Step, TilePlan
 from .box_support import box_alignment
@@ -141,7 +141,7 @@ class Sharing:
             found: dict[Value, Box] = {}
             for output in group.outputs:
                 needs = group_needs(group, output, ((0, output.shape[0]), (0, output.shape[1]), *box))
-                assert not isinstance(needs, Refusal)
+                assert not isinstance(needs, BoxRefusal)
                 for need in (n for n in needs if len(n.value.shape) == 4):
                     rows, columns = need.box[2:4]
                     old = found.get(need.value, (rows, columns))

@@ -13,7 +13,7 @@ from tvm import tirx
 from ..emit.builder import KernelBuilder
 from ..words.group import Kernel, Packed, Scratch, Value
 from ..words.tvm_types import Buffer, Expr, PrimFunc
-from .program import Loop, LoopedCall, Program
+from .program import DriverProgram, Loop, LoopedCall
 
 if TYPE_CHECKING:
     from ..words.size_like import SizeLike
@@ -24,7 +24,7 @@ def build_driver(
     names: Sequence[str],
     operands: Sequence[Expr],
     offsets: Mapping[Expr, SizeLike],
-    program: Program,
+    program: DriverProgram,
     before: Sequence[int],
     workers: int,
     worker_bytes: int,
@@ -63,7 +63,7 @@ class _Driver:
     offsets: Mapping[Expr, SizeLike]
     table: Buffer
     scratch: Buffer
-    program: Program
+    program: DriverProgram
     worker_bytes: int
     sharing: int
 

@@ -25,7 +25,7 @@ from .box_support import box_opens
 from .core_sharing import Sharing
 from .driver import build_driver
 from .operands import part_operands
-from .program import Call, Program, fold_tasks
+from .program import Call, DriverProgram, fold_tasks
 from .window_ops import build_copy, build_fill, build_margins, build_part_copy, build_part_shift, build_shift
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TiledKernel(Kernel):
 def build_tiled(plan: TilePlan, whole: Request, workers: int = 1) -> TiledKernel:
     """The kernel of a tile group. ``whole`` asks for the group that the plan stands for, in the layouts of all values;
     ``workers`` is how many tasks may run at once, and each has scratch of its own."""
-    return Builder(plan, whole, workers).build()
+    return GroupBuilder(plan, whole, workers).build()
 
 
 def box_target(target: Target) -> Target:
@@ -56,7 +56,7 @@ def box_target(target: Target) -> Target:
 
 
 @dataclass
-class Builder:
+class GroupBuilder:
     """Makes the parts of a tile group's kernel and the driver that calls them. ``whole`` is the request for the group
     that the plan stands for."""
 
@@ -234,7 +234,7 @@ class Builder:
     def _flops(self, tasks: list[list[list[Call]]]) -> int:
         return sum(self.parts[call.part].flops for task in tasks for stripe in task for call in stripe)
 
-    def _describe(self, program: Program) -> str:
+    def _describe(self, program: DriverProgram) -> str:
         plan = self.plan
         rings = sum(1 for mode in plan.modes.values() if mode == "ring")
         text = f"tiled, {len(plan.members)} members, {len(plan.tasks)} tasks"

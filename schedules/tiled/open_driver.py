@@ -19,7 +19,7 @@ from ..emit.open_sizes import sizes_of
 from ..words.atoms import variable
 from ..words.dims import is_dim, to_index, to_relax
 from ..words.group import Kernel, Packed, Scratch, Value
-from ..words.open_tile_plan import Line, Link, OpenTilePlan
+from ..words.open_tile_plan import Link, OpenTilePlan, ReaderLine
 from ..words.sizes import symbols_of
 from ..words.tvm_types import Buffer, Expr, PrimFunc
 from .core_sharing import WIDE
@@ -148,7 +148,7 @@ class Driver:
         state.set("left", member, _down(_least(left), step_column))
         state.set("right", member, _up(self.k, _most(right), step_column, width))
 
-    def _start(self, link: Link, line: Line, at: Expr, size: Expr) -> Expr:
+    def _start(self, link: Link, line: ReaderLine, at: Expr, size: Expr) -> Expr:
         """What a reader that begins at ``at`` begins to read with."""
         first = _start(line, tirx.max(at, 0))
         return first if link.outside else tirx.max(tirx.min(first, size - 1), 0)
@@ -312,11 +312,11 @@ def _wide(dim: Expr) -> Expr:
     return to_relax(dim, {name: tirx.Cast("int64", variable(name, "int32")) for name in symbols_of(dim)})
 
 
-def _start(line: Line, at: Expr) -> Expr:
+def _start(line: ReaderLine, at: Expr) -> Expr:
     return tirx.floordiv(at * line.slope + line.before, line.divisor)
 
 
-def _end(line: Line, at: Expr) -> Expr:
+def _end(line: ReaderLine, at: Expr) -> Expr:
     return tirx.floordiv((at - 1) * line.slope + line.after, line.divisor)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def build_open_tiled(plan: OpenTilePlan, whole: Request) -> TiledKernel:
     """The kernel of a tile group of open size. ``whole`` asks for the group that the plan stands for, in the layouts of
     all values."""
-    return _Builder(plan, whole).build()
+    return _OpenTilesBuilder(plan, whole).build()
 
 
 def open_requests(plan: OpenTilePlan, whole: Request) -> list[Request]:
@@ -61,7 +61,7 @@ def _parts(plan: OpenTilePlan, whole: Request) -> dict[Value, Layout]:
 
 
 @dataclass
-class _Builder:
+class _OpenTilesBuilder:
     plan: OpenTilePlan
     whole: Request
     parts: list[Kernel] = field(default_factory=list)

@@ -51,7 +51,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Program:
+class DriverProgram:
     """What a driver runs: ``forms`` of tasks, each a list of loops, and a ``table`` with a row for each task: the index
     of its form, then its numbers."""
 
@@ -104,7 +104,7 @@ def _growth(a: Sequence[Call], b: Sequence[Call]) -> list[tuple[int, ...]]:
     return [tuple(y - x for x, y in zip(c.numbers, d.numbers)) for c, d in zip(a, b)]
 
 
-def fold_tasks(tasks: Sequence[Sequence[Sequence[Call]]]) -> Program:
+def fold_tasks(tasks: Sequence[Sequence[Sequence[Call]]]) -> DriverProgram:
     """The program of ``tasks``, given as calls [task][stripe]: tasks of equal shape share a form, and differ in their
     rows of the table."""
     folded = [fold_stripes(stripes) for stripes in tasks]
@@ -135,7 +135,7 @@ def fold_tasks(tasks: Sequence[Sequence[Sequence[Call]]]) -> Program:
     table = np.zeros((len(tasks), width), np.int32)
     for t, row in rows.items():
         table[t, : len(row)] = row
-    return Program(tuple(forms), table)
+    return DriverProgram(tuple(forms), table)
 
 
 def _numbers(loops: Sequence[Loop]) -> list[int]:

@@ -16,7 +16,7 @@ from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
 from ..words.open_tile_plan import OpenTilePlan
 from ..words.tile_plan import TilePlan
 from .box_support import box_opens
-from .kernel import Builder
+from .kernel import GroupBuilder
 from .open_tiles import open_requests
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class PartSizes:
 def sized_tiled(plan: TilePlan, whole: Request, workers: int, sizes: PartSizes) -> Kernel:
     """The kernel that :func:`build_tiled` makes, as far as a memory plan looks at it: operands and bytes, but no
     function."""
-    builder = Builder(plan, whole, workers)
+    builder = GroupBuilder(plan, whole, workers)
     builder.prepare()
     most = workspace = 0
     for request, boxes, usual, steps in zip(builder.requests, builder.boxes, builder.usual, builder.steps):

@@ -43,7 +43,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class AlgorithmRefusal:
     """Why an algorithm does not compute a request."""
 
     algorithm: str

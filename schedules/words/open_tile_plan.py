@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Line:
+class ReaderLine:
     """What outputs [a, b) of a reader need of one axis of a value, edges of the tensor aside."""
 
     slope: int
@@ -52,8 +52,8 @@ class Link:
 
     reader: int
     value: Value
-    rows: Line
-    columns: Line
+    rows: ReaderLine
+    columns: ReaderLine
     outside: bool
 
 

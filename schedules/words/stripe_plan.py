@@ -16,7 +16,7 @@ from .tile_plan import Span, Step, TilePlan
 
 
 @dataclass(frozen=True)
-class Stream:
+class StreamedValue:
     """A value that passes through the scratchpad in two windows of ``layout``, used in turn, at two offsets in
     bytes."""
 
@@ -52,7 +52,7 @@ class StripePlan:
     them; ``stripe_rows`` are the rows of the last output that a stripe gives."""
 
     tiles: TilePlan
-    streams: Mapping[Value, Stream]
+    streams: Mapping[Value, StreamedValue]
     stripes: tuple[Stripe, ...]
     bytes: int
     stripe_rows: int

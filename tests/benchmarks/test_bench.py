@@ -14,7 +14,7 @@ import onnx
 import pytest
 from click.testing import CliRunner
 from halotile.benchmarks.bench import ABLATIONS, Settings, measure
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import conv
 from halotile.benchmarks.markdown import render
 from halotile.benchmarks.models import MODELS, ModelFile
@@ -165,7 +165,7 @@ def test_places_and_shapes_must_fit(arguments: list[str], message: str) -> None:
 @pytest.mark.usefixtures("here")
 def test_files_are_measured_too_and_one_that_fails_costs_only_its_own_figure(tmp_path: Path) -> None:
     """Open dimensions are fixed by ``--shape``; weights may lie beside the file; indices stay within their table."""
-    g = Graph("lookup", Form(opset=17))
+    g = ModelGraph("lookup", ExportForm(opset=17))
     x, ids = g.input("x", (1, 3, "h", 9)), g.input("ids", (1, 4), "int64")
     table = g.weight("table", np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32))
     model = g.finish(y=conv(g, x, 8), z=g.op("Gather", table, ids, axis=0))
@@ -191,7 +191,7 @@ def test_files_are_measured_too_and_one_that_fails_costs_only_its_own_figure(tmp
 @pytest.mark.parametrize("version", [3, 8])
 def test_inputs_that_are_fixed_are_constants_for_every_engine(tmp_path: Path, version: int) -> None:
     """The size of a result, and a weight with a value of its own, in files of old and of newer forms."""
-    g = Graph("grown", Form(opset=13))
+    g = ModelGraph("grown", ExportForm(opset=13))
     x, size, scale = g.input("x", (1, 3, "h", 9)), g.input("size", (4,), "int64"), g.input("scale", (1,))
     grown = g.op("Resize", conv(g, x, 8), "", "", size, mode="nearest")
     model = g.finish(y=g.op("Mul", grown, scale))

@@ -16,9 +16,9 @@ from halotile.benchmarks.calibrate import calibration as module
 from halotile.benchmarks.calibrate.board import board_text
 from halotile.benchmarks.calibrate.calibration import Calibration, Errors, errors_of
 from halotile.benchmarks.calibrate.fit import CONSTANTS, fitted, least_squares
-from halotile.benchmarks.calibrate.layers import FITTED, HELD_OUT, Chain, chains
-from halotile.benchmarks.calibrate.limits import Limits, with_limits
-from halotile.benchmarks.calibrate.samples import Kernel, Variant, predicted_kernels, variants
+from halotile.benchmarks.calibrate.layers import FITTED, HELD_OUT, LayerChain, chains
+from halotile.benchmarks.calibrate.limits import MachineLimits, with_limits
+from halotile.benchmarks.calibrate.samples import KernelSample, Variant, predicted_kernels, variants
 from halotile.compiler.cli.main import run
 from halotile.errors import TargetError, ToolchainError
 from halotile.targets.detect import native, runs_here
@@ -28,7 +28,7 @@ from halotile.targets.target import Target
 
 HERTZ = 3_000_000_000
 SERVER = replace(resolve("x86_64-linux-gnu+sapphirerapids"), cores=1, hertz=HERTZ)
-LIMITS = Limits(3.1e9, 99.2e9, 4 / 3.1e9, 2.4e12, 150e9, 28e9, 11e9, 18e9, 1.5e-6, 6e-8)
+LIMITS = MachineLimits(3.1e9, 99.2e9, 4 / 3.1e9, 2.4e12, 150e9, 28e9, 11e9, 18e9, 1.5e-6, 6e-8)
 IMAGES, ROWS, MAPS = FITTED
 OTHER_IMAGES = HELD_OUT[0]
 
@@ -37,7 +37,7 @@ OTHER_IMAGES = HELD_OUT[0]
 class Timed:
     """A kernel as if it had taken what ``truth`` predicts, times ``noise``."""
 
-    kernel: Kernel
+    kernel: KernelSample
     truth: Target
     noise: float = 1.0
 
@@ -53,12 +53,12 @@ class Timed:
         return self.kernel.cycles(target)
 
 
-def _kernels(chain: Chain, given: Sequence[Variant]) -> list[Kernel]:
+def _kernels(chain: LayerChain, given: Sequence[Variant]) -> list[KernelSample]:
     return [k for variant in given for k in _predicted(chain, variant)]
 
 
 @cache
-def _predicted(chain: Chain, variant: Variant) -> list[Kernel]:
+def _predicted(chain: LayerChain, variant: Variant) -> list[KernelSample]:
     return predicted_kernels(chain, SERVER, variant)
 
 
@@ -75,7 +75,7 @@ def _predicted(chain: Chain, variant: Variant) -> list[Kernel]:
     ids=["direct", "matrix unit", "winograd", "products on the unit", "products", "maps"],
 )
 def test_the_fit_finds_what_timings_were_made_of(
-    chain: Chain, variant: Variant, changed: dict[tuple[str, str], float]
+    chain: LayerChain, variant: Variant, changed: dict[tuple[str, str], float]
 ) -> None:
     """Measurements are off by a hundredth, and one kernel was disturbed and took twice as long. Constants of which a
     layer tells no more than a sum may share an error; predictions are right all the same."""
@@ -181,8 +181,8 @@ def test_a_short_calibration_of_this_machine(
     here: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Few runs of few small layers: every figure is one, the file is a target, and a library for it is right."""
-    small = Chain("small", (1, 16, 9, 11), (("conv", 24, 3, 1, "relu"), ("pool", 3, 2), ("softmax", -1)))
-    other = Chain("else", (1, 16, 7, 13), (("conv", 40, 3, 1, "relu"), ("depthwise", 3, 1, "none")))
+    small = LayerChain("small", (1, 16, 9, 11), (("conv", 24, 3, 1, "relu"), ("pool", 3, 2), ("softmax", -1)))
+    other = LayerChain("else", (1, 16, 7, 13), (("conv", 40, 3, 1, "relu"), ("depthwise", 3, 1, "none")))
     monkeypatch.setattr(module, "chains", lambda _: ((small,), (other,)))
     monkeypatch.setattr(module, "LARGEST", 1 << 20)
     path = tmp_path / "my-machine.toml"
@@ -204,7 +204,7 @@ def test_a_short_calibration_of_this_machine(
 def test_without_a_compiler_of_c_it_is_one_line(
     here: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def nothing(*_: object) -> Limits:
+    def nothing(*_: object) -> MachineLimits:
         raise ToolchainError("no C compiler was found")
 
     monkeypatch.setattr(module, "measure_limits", nothing)

@@ -18,7 +18,7 @@ from halotile.benchmarks.cases import conv_case
 from halotile.benchmarks.emulation import counts as c
 from halotile.benchmarks.emulation import cycles, qemu
 from halotile.benchmarks.emulation.peers import Root
-from halotile.benchmarks.emulation.predict import CLOCKS, Work, predict
+from halotile.benchmarks.emulation.predict import CLOCKS, FunctionWork, predict
 from halotile.benchmarks.executed import executions
 from halotile.benchmarks.machine_code import NAME, disassembly, functions, object_of, tools
 from halotile.benchmarks.models import random_inputs
@@ -122,7 +122,7 @@ def test_words_are_read_and_their_cycles_known() -> None:
 
 def test_the_longer_of_cycles_and_memory_counts_for_each_function() -> None:
     target = replace(resolve("raspberry-pi-4"), bandwidth=1_000_000_000)
-    work = [Work(1e6, 0), Work(1e6, 4_000_000), Work(3e6, 1_000_000)]
+    work = [FunctionWork(1e6, 0), FunctionWork(1e6, 4_000_000), FunctionWork(3e6, 1_000_000)]
     found = predict(work, target, 1e9)
     assert found.seconds == pytest.approx(1e-3 + 4e-3 + 3e-3) and found.waiting == pytest.approx(0.5)
     assert predict(work, replace(target, bandwidth=0), 1e9).seconds == pytest.approx(5e-3)
@@ -154,8 +154,9 @@ def test_peers_are_told_of_the_board_and_not_of_this_machine(tmp_path: Path) -> 
 
 
 def test_tables_have_a_line_for_each_row() -> None:
-    part = emulated.Part("direct conv", 10_000_000, 4e6, 7_000_000, 64)
-    row = emulated.Row("m", "raspberry-pi-5", "halotile", 12_000_000, {"loads": 5_000_000}, 5e6, 128, 2.5, 0.0, (part,))
+    part = emulated.FunctionShare("direct conv", 10_000_000, 4e6, 7_000_000, 64)
+    loads = {"loads": 5_000_000}
+    row = emulated.EmulatedRow("m", "raspberry-pi-5", "halotile", 12_000_000, loads, 5e6, 128, 2.5, 0.0, (part,))
     assert emulated.table([row]).splitlines()[-1] == "| m | raspberry-pi-5 | halotile | 12.0 | 5.0 | 5.0 | 0.0 | 2.5 |"
     assert "80.0%" in emulated.kernel_table(row) and "1.75" in emulated.kernel_table(row)
 

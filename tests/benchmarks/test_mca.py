@@ -51,8 +51,8 @@ def test_every_loop_counts_that_does_a_hundredth_of_the_work() -> None:
     assert mca.heavy_loops(code, {}) == []
 
 
-def row(family: str, share: float, in_order: bool = False, instructions: int = 30, spills: int = 0) -> mca.Row:
-    return mca.Row("c", family, "x", "s", 0.5, 20, instructions, 5, spills, 20.0, 2.0, share, in_order)
+def row(family: str, share: float, in_order: bool = False, instructions: int = 30, spills: int = 0) -> mca.McaRow:
+    return mca.McaRow("c", family, "x", "s", 0.5, 20, instructions, 5, spills, 20.0, 2.0, share, in_order)
 
 
 def test_what_falls_short_is_a_dense_loop_of_a_core_out_of_order() -> None:

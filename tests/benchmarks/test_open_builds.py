@@ -6,7 +6,7 @@ import halotile
 import numpy as np
 import onnxruntime
 import pytest
-from halotile.benchmarks.open_builds import Figures, measure, table
+from halotile.benchmarks.open_builds import OpenBuildFigures, measure, table
 from halotile.benchmarks.open_models import OPEN_MODELS
 from halotile.compiler.frontend import import_model
 from halotile.compiler.sample import random_inputs
@@ -46,8 +46,8 @@ def test_figures_are_of_both_builds() -> None:
 
 def test_the_table_has_ratios_and_the_worst_of_them() -> None:
     figures = [
-        Figures("a", (4.0, 2.0), (300, 200), [({"n": 1}, 150, 100), ({"n": 2}, 100, 100)]),
-        Figures("b", (9.0, 2.0), (100, 100), [({"n": 1}, 90, 100)], [("matmul", 1.5, 2000)]),
+        OpenBuildFigures("a", (4.0, 2.0), (300, 200), [({"n": 1}, 150, 100), ({"n": 2}, 100, 100)]),
+        OpenBuildFigures("b", (9.0, 2.0), (100, 100), [({"n": 1}, 90, 100)], [("matmul", 1.5, 2000)]),
     ]
     text = table(figures)
     assert "| a | 4.0 | 2.00 | 0.00 MB | 1.50 | 1.500 (n=1), 1.000 (n=2) |" in text

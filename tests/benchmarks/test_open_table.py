@@ -20,7 +20,7 @@ from halotile.benchmarks.open_table import (
     times,
     told,
 )
-from halotile.benchmarks.sizes import FIXED, Point
+from halotile.benchmarks.sizes import FIXED, SizeFigures
 
 STEP = dataclasses.replace(OPEN_MODELS["step"], large={"batch": 2, "past": 12})
 
@@ -81,8 +81,10 @@ def test_steps_leave_what_the_tables_tell(tmp_path: Path) -> None:
 def test_tables_have_means_and_the_worst() -> None:
     made = {"arena": {"halotile": 110, FIXED: 100}, "library": {"halotile": 300, FIXED: 200},
             "compile": {"halotile": 4.0, FIXED: 2.0}}  # fmt: skip
-    quick = Point({"n": 1}, 1, {"halotile": 0.002, FIXED: 0.002, "peer": 0.008}, {"halotile": 0.1, "peer": 0.2}, **made)
-    slow = Point({"n": 9}, 2, {"halotile": 0.004, FIXED: 0.002, "peer": 0.002}, **made, errors={"other": "it differs"})
+    seconds = {"halotile": 0.002, FIXED: 0.002, "peer": 0.008}
+    quick = SizeFigures({"n": 1}, 1, seconds, {"halotile": 0.1, "peer": 0.2}, **made)
+    seconds = {"halotile": 0.004, FIXED: 0.002, "peer": 0.002}
+    slow = SizeFigures({"n": 9}, 2, seconds, **made, errors={"other": "it differs"})
     text = build_table({"m": [quick, slow]})
     assert "| m | 2 | 1.41 | 2.00 | 1.10 | 1.10 | 1.50 | 2.00 |" in text
     assert "- open / fixed, time: 1.41 in geometric mean, at most 2.00" in text

@@ -57,12 +57,12 @@ def test_arenas_constants_and_kernels_that_came_or_went() -> None:
 def test_a_table_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(r, "TABLES", tmp_path / "tables")
     now = small("vit")
-    table = r.Table({"vit": now.record}, {**dict.fromkeys(now.record.kernels, "0"), "unused": "1"})
+    table = r.ReplayTable({"vit": now.record}, {**dict.fromkeys(now.record.kernels, "0"), "unused": "1"})
     r.write_table("x86-64-v3", table)
     read = r.read_table("x86-64-v3")
     assert read.models == {"vit": now.record}
     assert set(read.objects) == set(now.record.kernels)
-    assert r.read_table("raspberry-pi-4") == r.Table()
+    assert r.read_table("raspberry-pi-4") == r.ReplayTable()
 
 
 @pytest.mark.parametrize(("target", "model"), [("raspberry-pi-5", "mobilenet_v2"), ("sapphirerapids", "bert")])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from halotile.benchmarks.bench import Settings
-from halotile.benchmarks.sizes import FIXED, Point, measure_sizes, table
+from halotile.benchmarks.sizes import FIXED, SizeFigures, measure_sizes, table
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -37,8 +37,8 @@ def test_points_have_figures_of_both_builds(tmp_path: Path) -> None:
 
 
 def test_what_has_no_figure_is_told() -> None:
-    good = Point({"n": 1}, 2, {"halotile": 0.002, FIXED: 0.001, "peer": 0.005}, arena={"halotile": 96, FIXED: 64})
-    bad = Point({"n": 2}, 2, {"halotile": 0.002}, arena={"halotile": 96}, errors={"peer": "it differs"})
+    good = SizeFigures({"n": 1}, 2, {"halotile": 0.002, FIXED: 0.001, "peer": 0.005}, arena={"halotile": 96, FIXED: 64})
+    bad = SizeFigures({"n": 2}, 2, {"halotile": 0.002}, arena={"halotile": 96}, errors={"peer": "it differs"})
     text = table([good, bad], ["peer"])
     assert "| 2 | n 1 | 2.000 | 0.500 | 2.500 | 1.500 |  |  |" in text
     assert "peer / ours: 2.500 in geometric mean, 2.500 to 2.500, of 1 points" in text

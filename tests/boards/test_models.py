@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from board_tools import needs, needs_zig
 from evaluate import one_node
-from halotile.benchmarks.boards import BOARDS, NETWORKS, Cells, Outcome, check, emulator, outcomes, sources
+from halotile.benchmarks.boards import (
+    BOARDS,
+    NETWORKS,
+    BoardOutcome,
+    Cells,
+    check,
+    emulator,
+    outcomes,
+    sources,
+)
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.remote.model import RemoteModel
@@ -76,10 +85,10 @@ def test_the_matrix_has_what_was_promised() -> None:
 def test_the_matrix_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
 
-    def run(board: str, name: str, *rest: object) -> Outcome:
+    def run(board: str, name: str, *rest: object) -> BoardOutcome:
         done.append(f"{board} {name}")
         verdict = "4 threads: differs" if name == "espcn" else "ok"
-        return Outcome(board, name, 1, 2, 0.5, 1, verdict, "ok", 9, sources(), "bytes", True)
+        return BoardOutcome(board, name, 1, 2, 0.5, 1, verdict, "ok", 9, sources(), "bytes", True)
 
     monkeypatch.setattr("halotile.benchmarks.boards.check", run)
     cells = ("raspberry-pi-5", "jetson-orin"), ("bert", "espcn"), True

@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from halotile.compiler.budget.rounding import nearest, rounded
-from halotile.compiler.budget.search import STEP, Form, curve, ladder
+from halotile.compiler.budget.search import STEP, UnitForm, curve, ladder
 from halotile.compiler.budget.shares import Split, spread, with_room
 from halotile.schedules.words.policy import Policy
 from hypothesis import given, settings
@@ -24,7 +24,7 @@ FORMS = st.lists(st.tuples(st.floats(1e-5, 1e-1), st.floats(0, 10)), max_size=3)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(FORMS, min_size=1, max_size=5))
 def test_no_assignment_beats_the_curve(units: list[list[tuple[float, float]]]) -> None:
-    forms = [[Form("float32", 0.0, 10.0), *(Form("int8", *form) for form in unit)] for unit in units]
+    forms = [[UnitForm("float32", 0.0, 10.0), *(UnitForm("int8", *form) for form in unit)] for unit in units]
     found = curve(forms)
     assert [p.cycles for p in found] == sorted((p.cycles for p in found), reverse=True)
     for point in found:

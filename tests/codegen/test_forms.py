@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from halotile.compiler.codegen.forms import Alike
-from halotile.compiler.codegen.steps import FILE, FIRST, MADE, SECOND, Form, Step
+from halotile.compiler.codegen.steps import FILE, FIRST, MADE, SECOND, FillStep, LevelForm
 from halotile.schedules.conv.winograd.transform import transforms
 from halotile.schedules.conv.winograd.weights import linear_weights, pack_weights
 from halotile.schedules.matmul.strassen import linear_halves
@@ -36,7 +36,7 @@ class Blob:
         self.bytes += data.tobytes() + b"\xff" * (-data.nbytes % 64 + 64)
         return at
 
-    def make(self, operand: Operand, data: np.ndarray, form: Form) -> np.ndarray | None:
+    def make(self, operand: Operand, data: np.ndarray, form: LevelForm) -> np.ndarray | None:
         """What the steps make, by another implementation than the library's."""
         place = self.alike.make(operand, data, self.store, form)
         if place is None:
@@ -51,7 +51,7 @@ class Blob:
         return memory[MADE][place // 4 :][: data.size].reshape(data.shape)
 
 
-def apply(step: Step, source: np.ndarray, file: np.ndarray) -> np.ndarray:
+def apply(step: FillStep, source: np.ndarray, file: np.ndarray) -> np.ndarray:
     source = source[step.source :]
     if step.factors:
         rows, terms, size = step.dims
@@ -82,14 +82,14 @@ def test_panels_of_other_widths(outputs: int, repeated: bool) -> None:
         weight = np.where(rng.random(weight.shape) < 0.2, np.round(weight, 1), weight).astype("f4")
     blob, wanted = Blob(panels(weight, 32, 16)), panels(weight, 8, 8)
     before = len(blob.bytes)
-    made = blob.make(Operand(), wanted, Form())
+    made = blob.make(Operand(), wanted, LevelForm())
     assert made is not None
     np.testing.assert_array_equal(made, wanted)
     assert len(blob.bytes) - before < wanted.nbytes / 4 + 128  # nothing, or a table of runs
 
 
 def test_several_arrays_lie_apart() -> None:
-    rng, form, made = np.random.default_rng(3), Form(), []
+    rng, form, made = np.random.default_rng(3), LevelForm(), []
     weights = [rng.standard_normal((24, 16, 3, 3)).astype("f4") for _ in range(3)]
     blob = Blob(*(panels(w, 16, 16) for w in weights))
     for weight in weights:
@@ -108,7 +108,7 @@ def test_transformed_weights(kernel: tuple[int, int], strides: tuple[int, int], 
     weight = np.random.default_rng(5).standard_normal((24, 16, *kernel)).astype("f4")
     for transform in transforms(kernel, strides):
         wanted = pack_weights(weight, transform, 3, 8)
-        blob, form = Blob(*[panels(weight, 16, 16)] * stored), Form()
+        blob, form = Blob(*[panels(weight, 16, 16)] * stored), LevelForm()
         made = blob.make(Operand(partial(linear_weights, weight, transform)), wanted, form)
         if made is None:
             assert linear_weights(weight, transform)[1].nbytes + 128 > wanted.nbytes  # nothing to gain
@@ -124,7 +124,7 @@ def test_seven_products_of_halves() -> None:
     seven = np.stack([b11, b21, b22 - b12 + b11, b12 - b11, b22, b22 - b12, b21 - b22 + b12 - b11]).astype("f4")
     np.testing.assert_array_max_ulp((factors @ planes).astype("f4").reshape(seven.shape), seven, 1)
     wanted = np.ascontiguousarray(seven.reshape(7, 32, 3, 8).transpose(2, 0, 1, 3))
-    made = Blob(np.ascontiguousarray(weight.T)).make(Operand(lambda: linear_halves(weight)), wanted, Form())
+    made = Blob(np.ascontiguousarray(weight.T)).make(Operand(lambda: linear_halves(weight)), wanted, LevelForm())
     assert made is not None
     np.testing.assert_array_max_ulp(made, wanted, 1)
 
@@ -132,7 +132,7 @@ def test_seven_products_of_halves() -> None:
 def test_other_numbers_types_and_small_arrays_are_stored() -> None:
     rng = np.random.default_rng(7)
     weight = rng.standard_normal((32, 16, 3, 3)).astype("f4")
-    blob, form = Blob(panels(weight, 16, 16)), Form()
+    blob, form = Blob(panels(weight, 16, 16)), LevelForm()
     changed = panels(weight, 8, 8)
     changed[0, 0, 0, 0, 0, :2] = changed[0, 0, 0, 0, 0, 1::-1]  # two numbers change places
     for data in (rng.permutation(weight.reshape(-1)), weight + 1, weight.astype("f8"), weight[0], changed):

@@ -24,7 +24,7 @@ from halotile.schedules.conv.select import offered
 from halotile.schedules.conv.winograd.algorithm import Winograd
 from halotile.schedules.math.float16 import LEAST, narrowed
 from halotile.schedules.words.candidates import MOST
-from halotile.schedules.words.choice import Choice, Refusal
+from halotile.schedules.words.choice import AlgorithmRefusal, Choice
 from halotile.schedules.words.group import Group, Node, Request
 from halotile.schedules.words.layout import Layout
 from halotile.schedules.words.policy import Policy
@@ -104,7 +104,7 @@ def test_what_does_not_fit_says_why() -> None:
     for kind in ("float32", "float16"):
         request = Request(group, layouts, target, Policy.of(weights=kind))
         offer = offered(Winograd(), request, facts)
-        assert isinstance(offer, Refusal if kind == "float16" else Choice)
+        assert isinstance(offer, AlgorithmRefusal if kind == "float16" else Choice)
     assert re.fullmatch(r"it stores \d+ bytes of weights, and the form without a transform 73728", offer.reason)
 
 

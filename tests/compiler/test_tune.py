@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from commands import run_command
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import activation, conv, linear
 from halotile.compiler import tune as tuning
 from halotile.compiler import tuning_file
@@ -28,7 +28,7 @@ from halotile.targets.resolve import resolve
 
 def network() -> onnx.ModelProto:
     """Every family that offers candidates, at odd sizes: direct, Winograd, depthwise, 1 x 1 and a product."""
-    g = Graph("families", Form(opset=17))
+    g = ModelGraph("families", ExportForm(opset=17))
     x = conv(g, g.input("x", (2, 19, 23, 17)), 37, 3)
     x = conv(g, activation(g, x, "relu"), 37, 3, groups=37)
     x = conv(g, activation(g, x, "relu"), 21, 1, stride=2)
@@ -65,7 +65,7 @@ def test_candidates_without_a_tuning_are_the_ordinary_build(model: onnx.ModelPro
 
 def test_the_ordinary_build_offers_what_it_takes_of_products_of_halves_and_residuals() -> None:
     """A tuned build begins from the same choices: it once had neither form."""
-    g = Graph("block", Form(opset=17))
+    g = ModelGraph("block", ExportForm(opset=17))
     x = activation(g, conv(g, g.input("x", (1, 3, 28, 28)), 256, 3), "relu")
     y = conv(g, activation(g, conv(g, x, 256, 1), "relu"), 256, 3)
     x = activation(g, g.op("Add", x, y), "relu")

@@ -81,7 +81,7 @@ def test_light_models(path: Path) -> None:
 
 def test_parts_merge_into_one_table(cases: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two parts make the whole; one of them alone is refused, since its table would claim too little."""
-    outcomes = [dataclasses.asdict(node_tests.Outcome(n, ("Relu",), "pass", "", 0.0)) for n in sorted(cases)]
+    outcomes = [dataclasses.asdict(node_tests.CaseOutcome(n, ("Relu",), "pass", "", 0.0)) for n in sorted(cases)]
     halves = [tmp_path / "a.json", tmp_path / "b.json"]
     for i, path in enumerate(halves):
         path.write_text(json.dumps(outcomes[i::2]))
@@ -123,12 +123,12 @@ def test_a_wrong_answer_of_the_backend_is_seen(suite: dict, monkeypatch: pytest.
 
 
 def test_the_parts_of_the_table_leave_each_other_alone(tmp_path: Path) -> None:
-    operators = node_tests.table([node_tests.Outcome("test_relu", ("Relu",), "pass")])
+    operators = node_tests.table([node_tests.CaseOutcome("test_relu", ("Relu",), "pass")])
     tests = backend_tests.table(
         [
-            node_tests.Outcome("test_dft_inverse_cpu", ("operators",), "differs"),
-            node_tests.Outcome("test_relu_cpu", ("operators",), "pass"),
-            node_tests.Outcome("test_x_cpu", ("operators",), "refused", "input 'x' holds STRING data"),
+            node_tests.CaseOutcome("test_dft_inverse_cpu", ("operators",), "differs"),
+            node_tests.CaseOutcome("test_relu_cpu", ("operators",), "pass"),
+            node_tests.CaseOutcome("test_x_cpu", ("operators",), "refused", "input 'x' holds STRING data"),
         ]
     )
     assert "of 3 tests 1 pass, 1 are refused" in tests and "`test_dft_inverse_cpu` | zeros" in tests

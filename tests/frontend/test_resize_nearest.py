@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from evaluate import evaluate, one_node, peer
-from halotile.compiler.frontend.converters.resize import _ROUND, Axis, _positions, _scaled
+from halotile.compiler.frontend.converters.resize import _ROUND, ResizedAxis, _positions, _scaled
 from onnx import TensorProto, helper, numpy_helper
 
 SCALES = (0.25, 0.3, 0.5, 0.6, 0.7, 0.9, 1.1, 1.25, 1.3, 1.5, 1.7, 1.9, 2.0, 2.3, 2.6, 3.3)
@@ -49,7 +49,7 @@ def test_every_position(coordinate: str, rounding: str, by_size: bool) -> None:
             if output in (0, length):
                 continue
             factor = output / length if by_size else float(np.float32(scale))
-            axis = Axis(1, length, output, factor, (0.0, 1.0))
+            axis = ResizedAxis(1, length, output, factor, (0.0, 1.0))
             ours = _ROUND[rounding](_positions(axis, coordinate, np.float32), factor).clip(0, length - 1)
             np.testing.assert_array_equal(
                 ours, reference(length, scale, coordinate, rounding, by_size), f"{length} x {scale}"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from compiled import Compiled, staged, weight
 from halotile.passes.fuse.fuse import MOST_NODES, Fuse, Fusion
-from halotile.passes.fuse.graph import Graph, build_graph
+from halotile.passes.fuse.graph import ProgramGraph, build_graph
 from halotile.schedules.attention import AttentionFacts, attention_facts
 from halotile.schedules.conv import kernel as tile
 from halotile.schedules.general import generator as kernels
@@ -33,7 +33,7 @@ def bias(x: Any) -> Any:
     return R.add(x, weight(np.arange(8, dtype=F).reshape(1, 8, 1, 1)))
 
 
-def fused(body: Callable[..., Any], *arrays: np.ndarray, enabled: bool = True) -> tuple[Graph, Fusion]:
+def fused(body: Callable[..., Any], *arrays: np.ndarray, enabled: bool = True) -> tuple[ProgramGraph, Fusion]:
     """``body`` maps (emit, *inputs) to outputs; ``emit`` names an expression, so that it may be used twice."""
     params = [relax.Var(f"p{i}", relax.TensorType(a.shape, a.dtype.name)) for i, a in enumerate(arrays)]
     builder = relax.BlockBuilder()

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import attention, linear, reshape, transpose
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
@@ -23,22 +23,22 @@ from halotile.targets.resolve import resolve
 TOKENS, WIDTH = 37, 60  # three products are too small for two cores, one of all columns is not
 
 
-def model(build: Callable[[Graph], dict[str, str]]) -> onnx.ModelProto:
-    g = Graph("side_by_side", Form(opset=17))
+def model(build: Callable[[ModelGraph], dict[str, str]]) -> onnx.ModelProto:
+    g = ModelGraph("side_by_side", ExportForm(opset=17))
     return g.finish(**build(g))
 
 
-def heads(g: Graph, y: str, keys: bool = False) -> str:
+def heads(g: ModelGraph, y: str, keys: bool = False) -> str:
     n, t, c = (int(d) for d in g.shape(y))
     return transpose(g, reshape(g, y, (n, t, 3, c // 3)), *((0, 2, 3, 1) if keys else (0, 2, 1, 3)))
 
 
-def own(g: Graph) -> dict[str, str]:
+def own(g: ModelGraph) -> dict[str, str]:
     """Queries, keys and values of one sequence, with biases."""
     return {"y": attention(g, g.input("x", (1, TOKENS, WIDTH)), 3)}
 
 
-def some_biases(g: Graph) -> dict[str, str]:
+def some_biases(g: ModelGraph) -> dict[str, str]:
     """Keys without a bias, two images."""
     x = g.input("x", (2, TOKENS, WIDTH))
     q, k, v = (linear(g, x, WIDTH, bias=b) for b in (True, False, True))
@@ -46,13 +46,13 @@ def some_biases(g: Graph) -> dict[str, str]:
     return {"y": g.op("MatMul", g.op("Softmax", scores, axis=-1), heads(g, v))}
 
 
-def cross(g: Graph) -> dict[str, str]:
+def cross(g: ModelGraph) -> dict[str, str]:
     """Keys and values of another sequence: only those read the same."""
     x, context = g.input("x", (1, 20, WIDTH)), g.input("context", (1, 51, WIDTH))
     return {"y": attention(g, x, 3, context=context)}
 
 
-def keys_leave(g: Graph) -> dict[str, str]:
+def keys_leave(g: ModelGraph) -> dict[str, str]:
     """The keys are an output of the model as well (a cache)."""
     x = g.input("x", (1, TOKENS, WIDTH))
     q, k, v = (linear(g, x, WIDTH) for _ in range(3))
@@ -60,7 +60,7 @@ def keys_leave(g: Graph) -> dict[str, str]:
     return {"y": g.op("MatMul", g.op("Softmax", scores, axis=-1), heads(g, v)), "keys": k}
 
 
-def tied_weights(g: Graph) -> dict[str, str]:
+def tied_weights(g: ModelGraph) -> dict[str, str]:
     """Queries of one sequence and keys of another have one matrix."""
     x, context = g.input("x", (1, TOKENS, WIDTH)), g.input("context", (1, 51, WIDTH))
     w = g.weight("w", g.normal((WIDTH, WIDTH), 0.2))
@@ -69,7 +69,7 @@ def tied_weights(g: Graph) -> dict[str, str]:
     return {"y": g.op("MatMul", g.op("Softmax", scores, axis=-1), heads(g, v))}
 
 
-def gated(g: Graph) -> dict[str, str]:
+def gated(g: ModelGraph) -> dict[str, str]:
     x = g.input("x", (1, TOKENS, WIDTH))
     return {"y": g.op("Mul", g.op("Sigmoid", linear(g, x, WIDTH)), linear(g, x, WIDTH))}
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.models import MODELS
 
 # The seeded light models have one size and up to 575 MB of weights; three are enough to test how they are seeded.
@@ -72,7 +72,7 @@ def test_every_form_computes_the_same(one: str, other: str) -> None:
 @pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2", "bert", "vit", "segformer", "detector_neck"])
 def test_batch_can_be_left_open(name: str, style: str) -> None:
     entry = MODELS[name]
-    form = Form(style, 18)
+    form = ExportForm(style, 18)
     model = entry.model(small=True, form=form, batch="batch")
     onnx.checker.check_model(model, full_check=True)
     feeds = entry.inputs(model, 0, batch=2)
@@ -95,10 +95,10 @@ def test_styles_differ_where_exporters_do() -> None:
 
 def test_graph_refuses_what_it_cannot_write() -> None:
     with pytest.raises(ValueError, match="style 'keras'"):
-        Form("keras")
+        ExportForm("keras")
     with pytest.raises(ValueError, match="opset 7"):
-        Form(opset=7)
-    graph = Graph("open")
+        ExportForm(opset=7)
+    graph = ModelGraph("open")
     graph.input("x", ("n", 3))
     with pytest.raises(ValueError, match="dimension 0 of x is open"):
         graph.dim("x", 0)

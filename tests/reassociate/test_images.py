@@ -8,7 +8,7 @@ import halotile
 import numpy as np
 import onnxruntime
 import pytest
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ModelGraph
 from halotile.benchmarks.layers import activation, conv, layer_norm, linear, transpose
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import run_pipeline
@@ -18,7 +18,7 @@ from halotile.targets.resolve import resolve
 RULE = "reassociate: as-image"
 
 
-def block(g: Graph, x: str, hidden: int) -> str:
+def block(g: ModelGraph, x: str, hidden: int) -> str:
     """7x7 depthwise, then norm and two linear layers over channels, as ConvNeXt has them."""
     c = g.dim(x, 1)
     y = layer_norm(g, transpose(g, conv(g, x, c, 7, groups=c), 0, 2, 3, 1), epsilon=1e-6)
@@ -27,7 +27,7 @@ def block(g: Graph, x: str, hidden: int) -> str:
 
 
 def network(shape: tuple[int, ...], channels: int, hidden: int) -> Any:
-    g = Graph("blocks")
+    g = ModelGraph("blocks")
     x = conv(g, g.input("x", shape), channels, 3)
     for _ in range(2):
         x = block(g, x, hidden)
@@ -81,27 +81,27 @@ def test_sums_keep_their_order_in_exact_mode() -> None:
     assert not applied(build) and "relax.matmul" in operators(build)
 
 
-def wide(g: Graph, x: str) -> str:
+def wide(g: ModelGraph, x: str) -> str:
     """Its norm is over columns and channels."""
     y = transpose(g, x, 0, 2, 3, 1)
     weights = (g.weight(n, g.uniform((g.dim(y, 2), g.dim(y, 3)), 0.5, 1.5)) for n in ("scale", "shift"))
     return transpose(g, g.op("LayerNormalization", y, *weights, axis=-2), 0, 3, 1, 2)
 
 
-def computed(g: Graph, x: str) -> str:
+def computed(g: ModelGraph, x: str) -> str:
     """Its product is with what is computed."""
     y = transpose(g, x, 0, 2, 3, 1)
     return transpose(g, g.op("MatMul", y, g.op("Transpose", y, perm=[0, 1, 3, 2])), 0, 3, 1, 2)
 
 
-def left(g: Graph, x: str) -> str:
+def left(g: ModelGraph, x: str) -> str:
     """Nothing turns the image back."""
     return linear(g, transpose(g, x, 0, 2, 3, 1), 24)
 
 
 @pytest.mark.parametrize("layers", [wide, computed, left])
 def test_others_stay(layers: Any) -> None:
-    g = Graph("others")
+    g = ModelGraph("others")
     model = g.finish(y=layers(g, conv(g, g.input("x", (1, 3, 12, 14)), 16, 3)))
     assert not applied(planned(model, optimize="memory"))
     close(model, optimize="memory")

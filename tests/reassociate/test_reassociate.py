@@ -172,10 +172,10 @@ def test_products_that_stay(between):
 
 def decoder():
     """Two maps made equally large and joined, as segmentation models do; a residual at the small size."""
-    from halotile.benchmarks.graph import Graph
+    from halotile.benchmarks.graph import ModelGraph
     from halotile.benchmarks.layers import activation, conv, linear, reshape, resize, transpose
 
-    g = Graph("decoder", None, 5)
+    g = ModelGraph("decoder", None, 5)
     tokens, image = g.input("tokens", (2, 6 * 5, 19)), g.input("image", (2, 37, 12, 10))
     x = linear(g, tokens, 53, name="wide")
     x = reshape(g, transpose(g, x, 0, 2, 1), (2, 53, 6, 5))

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from halotile.schedules.operators.regions import Refusal, Span, node_needs, read_boxes
+from halotile.schedules.operators.regions import BoxRefusal, Span, node_needs, read_boxes
 from halotile.schedules.operators.regions.shapes import _digits
 from halotile.schedules.operators.regions.slices import _modulo, stepped
 from halotile.schedules.operators.regions.transposed import axis_reads
@@ -181,5 +181,5 @@ def test_a_rule_never_answers_with_an_empty_box() -> None:
     graph = graph_of("Concat", [np.ones((1, 2, 3, 4), "f")] * 2, run_time=(0, 1), axis=2)
     node = graph.nodes[0]
     needs = node_needs(node, node.results[0], ((0, 1), (0, 2), (0, 2), (0, 4)))
-    assert not isinstance(needs, Refusal) and [n.value for n in needs] == [graph.inputs[0]]
+    assert not isinstance(needs, BoxRefusal) and [n.value for n in needs] == [graph.inputs[0]]
     assert node_needs(node, node.results[0], ((0, 1), (0, 2), (3, 3), (0, 4))) == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from halotile.passes.fuse.graph import Graph
+from halotile.passes.fuse.graph import ProgramGraph
 from halotile.schedules.operators.regions import Demand, demand
 from halotile.schedules.words.group import Value
 from region_cases import build, chain_of, ones
@@ -25,7 +25,7 @@ NINE = [
 ]
 
 
-def graph() -> Graph:
+def graph() -> ProgramGraph:
     return chain_of(
         (1, 3, 50, 50),
         ("Conv", [ones(5, 3, 3, 3)], {}),
@@ -42,7 +42,7 @@ def rectangle(box: tuple[tuple[int, int], ...]) -> Rectangle:
     return box[3][0], box[2][0], box[3][1], box[2][1]
 
 
-def tile(g: Graph, x0: int, y0: int, x1: int, y1: int) -> Demand:
+def tile(g: ProgramGraph, x0: int, y0: int, x1: int, y1: int) -> Demand:
     out = g.outputs[0]
     found = demand(g.nodes, {out: ((0, 1), (0, out.shape[1]), (y0, y1), (x0, x1))})
     assert isinstance(found, Demand)
@@ -84,7 +84,7 @@ def _area(box: tuple[tuple[int, int], ...]) -> int:
     return (b - a) * (d - c)
 
 
-def stem_and_first_stage() -> Graph:
+def stem_and_first_stage() -> ProgramGraph:
     """ResNet-18 up to the end of its first stage: 7x7/2, pool 3x3/2, two residual blocks of two 3x3 each."""
     same = dict(pads=[1] * 4)
     steps = [("Conv", "x w", "a", dict(strides=[2, 2], pads=[3] * 4)), ("Relu", "a", "b", {}),

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from halotile.passes.fuse.fuse import Fuse
-from halotile.passes.fuse.graph import Graph
+from halotile.passes.fuse.graph import ProgramGraph
 from halotile.schedules.operators.regions import (
     Box,
+    BoxRefusal,
     Demand,
-    Refusal,
     Span,
     demand,
     group_needs,
@@ -26,7 +26,7 @@ def rows(value: Value, span: Span) -> Box:
     return tuple(span if a == 2 else (0, n) for a, n in enumerate(value.shape))
 
 
-def wanted(graph: Graph, span: Span) -> Demand:
+def wanted(graph: ProgramGraph, span: Span) -> Demand:
     out = graph.outputs[0]
     found = demand(graph.nodes, {out: rows(out, span)})
     assert isinstance(found, Demand), found
@@ -49,7 +49,7 @@ def test_20_both_paths_of_a_residual_give_the_same_rows() -> None:
     )
     add = graph.nodes[-1]
     needs = node_needs(add, add.results[0], rows(add.results[0], (5, 9)))
-    assert not isinstance(needs, Refusal) and all(n.box[2] == (5, 9) for n in needs)
+    assert not isinstance(needs, BoxRefusal) and all(n.box[2] == (5, 9) for n in needs)
     found = wanted(graph, (5, 9))
     assert found.needs[graph.inputs[0]][0].box[2] == (3, 11)
     assert found.boxes[graph.nodes[0].results[0]][2] == (4, 10)
@@ -123,7 +123,7 @@ def test_24_what_needs_everything_is_refused_with_a_reason(
     graph = graph_of(operator, inputs, **attributes)
     out = graph.outputs[0]
     found = demand(graph.nodes, {out: tuple((0, 1) for _ in out.shape)})
-    assert isinstance(found, Refusal) and found.reason
+    assert isinstance(found, BoxRefusal) and found.reason
     assert any(found.reason.startswith(n.name) for n in graph.nodes)
 
 
@@ -138,10 +138,10 @@ def test_24_squeeze_and_excite_is_refused_where_the_pool_is() -> None:
     )
     out = graph.outputs[0]
     found = demand(graph.nodes, {out: rows(out, (0, 2))})
-    assert isinstance(found, Refusal) and "axis 2, 3" in found.reason
+    assert isinstance(found, BoxRefusal) and "axis 2, 3" in found.reason
     mul = graph.nodes[-1]  # the multiplication alone is elementwise: it reads the gate at its one position
     needs = node_needs(mul, mul.results[0], rows(mul.results[0], (0, 2)))
-    assert not isinstance(needs, Refusal)
+    assert not isinstance(needs, BoxRefusal)
     assert [n.box[2] for n in needs] == [(0, 2), (0, 1)]
 
 
@@ -149,12 +149,12 @@ def test_25_groups_read_the_channels_of_their_outputs() -> None:
     graph = graph_of("Conv", [ones(1, 6, 5, 5), ones(9, 2, 3, 3)], group=3)
     (node,) = graph.nodes
     needs = node_needs(node, node.results[0], ((0, 1), (4, 7), (0, 1), (0, 1)))
-    assert not isinstance(needs, Refusal)
+    assert not isinstance(needs, BoxRefusal)
     assert needs[0].box == ((0, 1), (2, 6), (0, 3), (0, 3))  # groups 1 and 2
     assert needs[1].box == ((4, 7), (0, 2), (0, 3), (0, 3))
     depthwise = graph_of("Conv", [ones(1, 6, 5, 5), ones(6, 1, 3, 3)], group=6)
     needs = node_needs(depthwise.nodes[0], depthwise.outputs[0], ((0, 1), (4, 5), (1, 2), (1, 2)))
-    assert not isinstance(needs, Refusal) and needs[0].box[1] == (4, 5)
+    assert not isinstance(needs, BoxRefusal) and needs[0].box[1] == (4, 5)
 
 
 def test_two_fills_of_one_value_stay_apart() -> None:
@@ -184,7 +184,7 @@ def test_a_fused_group_answers_for_its_epilogue() -> None:
     assert len(group.nodes) == 3
     out = group.outputs[0]
     needs = group_needs(group, out, rows(out, (0, 4)))
-    assert not isinstance(needs, Refusal)
+    assert not isinstance(needs, BoxRefusal)
     at_x, at_w = needs
     assert at_x.value is graph.inputs[0] and (at_x.box[2], at_x.fill) == ((-1, 5), "zero")
     assert at_w.value.shape == W3.shape
@@ -200,7 +200,7 @@ def test_a_fused_group_answers_for_its_prologue() -> None:
     )
     group = Group("g", graph.nodes, graph.inputs, graph.outputs)
     needs = group_needs(group, group.outputs[0], rows(group.outputs[0], (0, 4)))
-    assert not isinstance(needs, Refusal)
+    assert not isinstance(needs, BoxRefusal)
     assert [(n.box[2], n.fill) for n in needs] == [((0, 5), "none")]
 
 

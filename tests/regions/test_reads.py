@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from dependence import Dependence
-from halotile.passes.fuse.graph import Graph
-from halotile.schedules.operators.regions import Box, Refusal, node_needs, read_boxes
+from halotile.passes.fuse.graph import ProgramGraph
+from halotile.schedules.operators.regions import Box, BoxRefusal, node_needs, read_boxes
 from halotile.schedules.words.group import Node, Value
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,7 +30,7 @@ def boxes(draw: st.DrawFn, value: Value, limit: int = 4) -> Box:
 def check(node: Node, output: Value, box: Box, exact: bool = True) -> None:
     """Everything that is read is in the region; and no less is, unless part of a window lies outside."""
     needs = node_needs(node, output, box)
-    assert not isinstance(needs, Refusal), needs
+    assert not isinstance(needs, BoxRefusal), needs
     claimed = {v: b for v, b in read_boxes(needs).items() if v.shape}  # numbers may be literals
     truth = {v: b for v, b in Dependence(node).box(output, box).items() if v.shape}
     assert set(truth) <= set(claimed)
@@ -40,7 +40,7 @@ def check(node: Node, output: Value, box: Box, exact: bool = True) -> None:
         assert claimed == truth
 
 
-def check_all(draw: st.DrawFn, graph: Graph, exact: bool = True) -> None:
+def check_all(draw: st.DrawFn, graph: ProgramGraph, exact: bool = True) -> None:
     assert graph.nodes
     for node in graph.nodes:
         for result in node.results:
@@ -107,7 +107,7 @@ def test_conv_transpose(data: st.DataObject) -> None:
     result = node.results[0]
     box = boxes(data.draw, result)
     needs = node_needs(node, result, box)
-    assert not isinstance(needs, Refusal)
+    assert not isinstance(needs, BoxRefusal)
     truth = Dependence(node).box(result, box)
     claimed = read_boxes(needs)
     x, w = node.inputs
@@ -142,7 +142,7 @@ def test_relax_pad_in_every_mode(mode: str, fill: str, size: int, before: int, a
             box = ((0, 1), (0, 2), (lo, hi), (0, 3))
             check(node, result, box)
             needs = node_needs(node, result, box)
-            assert not isinstance(needs, Refusal)
+            assert not isinstance(needs, BoxRefusal)
             fills.add(needs[0].fill)
     assert fills == {fill}
 

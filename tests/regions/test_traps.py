@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halotile.passes.fuse.graph import Graph
-from halotile.schedules.operators.regions import Box, Demand, Need, Refusal, Span, demand, node_needs
+from halotile.passes.fuse.graph import ProgramGraph
+from halotile.schedules.operators.regions import Box, BoxRefusal, Demand, Need, Span, demand, node_needs
 from halotile.schedules.words.group import Node, Value
 from region_cases import chain_of, graph_of, ones
 
@@ -18,14 +18,14 @@ def rows(value: Value, span: Span) -> Box:
     return tuple(span if a == 2 else (0, n) for a, n in enumerate(value.shape))
 
 
-def node_of(graph: Graph, operator: str) -> Node:
+def node_of(graph: ProgramGraph, operator: str) -> Node:
     return next(n for n in graph.nodes if n.operator == operator)
 
 
 def first(node: Node, span: Span) -> Need:
     """The need of the first input for rows ``span`` of the first output."""
     needs = node_needs(node, node.results[0], rows(node.results[0], span))
-    assert not isinstance(needs, Refusal)
+    assert not isinstance(needs, BoxRefusal)
     return needs[0]
 
 
@@ -176,7 +176,7 @@ def test_16_positions_of_maxima_read_the_same_windows_as_the_maxima() -> None:
     node = node_of(graph, "halotile.max_pool_with_indices")
     box = ((1, 2), (0, 3), (1, 3), (0, 2))
     both = [node_needs(node, r, box) for r in node.results]
-    assert both[0] == both[1] and not isinstance(both[0], Refusal)
+    assert both[0] == both[1] and not isinstance(both[0], BoxRefusal)
     assert both[0][0].box == ((1, 2), (0, 3), (1, 6), (-1, 4))
 
 

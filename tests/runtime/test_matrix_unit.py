@@ -17,7 +17,7 @@ from halotile.compiler.codegen.processor import processor_check, required_featur
 from halotile.compiler.codegen.spec import LibrarySpec
 from halotile.compiler.spec import TensorSpec
 from halotile.schedules.emit.builder import KernelBuilder
-from halotile.schedules.instructions.amx import MatrixUnit, Rows, has_matrix_unit, work_of
+from halotile.schedules.instructions.amx import MatrixUnit, RegisterRows, has_matrix_unit, work_of
 from halotile.schedules.instructions.bf16_parts import THREE, WORDS, order, pack, parts_of, split
 from halotile.targets import detect
 from halotile.targets.resolve import resolve
@@ -90,11 +90,11 @@ def kernel() -> Any:
         with k.loop(steps) as step:
             unit.step(
                 (1, 2), THREE,
-                lambda row, part: Rows(words, (step * count + part) * WORDS),
-                lambda column, part: Rows(weights, ((column * steps + step) * count + part) * WORDS),
+                lambda row, part: RegisterRows(words, (step * count + part) * WORDS),
+                lambda column, part: RegisterRows(weights, ((column * steps + step) * count + part) * WORDS),
             )  # fmt: skip
         for j in range(2):
-            unit.store(j, Rows(y, task * 16 * N + j * 16, N * 4))
+            unit.store(j, RegisterRows(y, task * 16 * N + j * 16, N * 4))
         unit.release()
     return k.finish({"global_symbol": "halotile_kernel_main", "calling_conv": 1})
 

@@ -7,7 +7,7 @@ import gc
 import numpy as np
 import pytest
 from halotile import compile as compile_model
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.compiler.runtime.loader import LoadedModel
 from halotile.compiler.runtime.recycled import ALIGNMENT, LEAST, Results
 
@@ -17,7 +17,7 @@ ELEMENTS = LEAST // 4 + 3
 @pytest.fixture
 def model() -> LoadedModel:
     """Two outputs of equal size, and one that is small."""
-    g = Graph("large", Form(opset=17))
+    g = ModelGraph("large", ExportForm(opset=17))
     x = g.input("x", (1, ELEMENTS))
     small = g.op("ReduceMax", x, axes=[1], keepdims=1)
     loaded = compile_model(g.finish(y=g.op("Neg", x), z=g.op("Abs", x), small=small), threads=1)._loaded

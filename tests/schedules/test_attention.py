@@ -13,18 +13,18 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import attention, transpose
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.targets.detect import native
 from halotile.targets.resolve import resolve
 
-Build = Callable[[Graph], str]
+Build = Callable[[ModelGraph], str]
 RNG = np.random.default_rng(5)
 
 
-def _qkv(g: Graph, batch: int, heads: int, rows: int, keys: int, depth: int, width: int) -> tuple[str, str, str]:
+def _qkv(g: ModelGraph, batch: int, heads: int, rows: int, keys: int, depth: int, width: int) -> tuple[str, str, str]:
     """Q, K, V as inputs (N, T, H, D): split into heads by a transpose."""
     q = g.input("q", (batch, rows, heads, depth))
     k = g.input("k", (batch, keys, heads, depth))
@@ -32,26 +32,26 @@ def _qkv(g: Graph, batch: int, heads: int, rows: int, keys: int, depth: int, wid
     return transpose(g, q, 0, 2, 1, 3), transpose(g, k, 0, 2, 3, 1), transpose(g, v, 0, 2, 1, 3)
 
 
-def _sdpa(g: Graph, q: str, k: str, v: str, score: Callable[[str], str] = lambda s: s) -> str:
+def _sdpa(g: ModelGraph, q: str, k: str, v: str, score: Callable[[str], str] = lambda s: s) -> str:
     weights = g.op("Softmax", score(g.op("MatMul", q, k)), axis=-1)
     return g.op("MatMul", weights, v)
 
 
-def _merged(g: Graph, y: str) -> str:
+def _merged(g: ModelGraph, y: str) -> str:
     n, h, t, e = (int(d) for d in g.shape(y))
     return g.op("Reshape", transpose(g, y, 0, 2, 1, 3), g.const([n, t, h * e], "int64"), shape=(n, t, h * e))
 
 
-def _plain(g: Graph) -> str:
+def _plain(g: ModelGraph) -> str:
     return _merged(g, _sdpa(g, *_qkv(g, 2, 3, 37, 37, 20, 20)))
 
 
-def _scaled(g: Graph) -> str:
+def _scaled(g: ModelGraph) -> str:
     q, k, v = _qkv(g, 1, 4, 50, 41, 24, 40)
     return _merged(g, _sdpa(g, q, k, v, lambda s: g.op("Mul", s, g.const(0.2))))
 
 
-def _masked(g: Graph) -> str:
+def _masked(g: ModelGraph) -> str:
     """An additive mask of -inf, with a row that is masked altogether: NaN there, and nowhere else."""
     mask = np.where(RNG.random((2, 1, 29, 35)) < 0.4, -np.inf, 0.0).astype(np.float32)
     mask[1, 0, 3] = -np.inf
@@ -59,18 +59,18 @@ def _masked(g: Graph) -> str:
     return _merged(g, _sdpa(g, *_qkv(g, 2, 2, 29, 35, 16, 16), lambda s: g.op("Add", s, name)))
 
 
-def _run_time_mask(g: Graph) -> str:
+def _run_time_mask(g: ModelGraph) -> str:
     mask = g.input("mask", (2, 1, 1, 33))
     return _sdpa(g, *_qkv(g, 2, 2, 65, 33, 7, 9), lambda s: g.op("Add", g.op("Div", s, g.const(2.5)), mask))
 
 
-def _causal(g: Graph) -> str:
+def _causal(g: ModelGraph) -> str:
     keep = g.weight("keep", np.tril(np.ones((1, 1, 70, 70), bool)))
     low = g.const(-np.inf)
     return _merged(g, _sdpa(g, *_qkv(g, 1, 2, 70, 70, 32, 32), lambda s: g.op("Where", keep, s, low)))
 
 
-def _bias_and_cap(g: Graph) -> str:
+def _bias_and_cap(g: ModelGraph) -> str:
     """A position bias for each head, and scores capped by tanh."""
     bias = g.weight("bias", RNG.standard_normal((3, 19, 31)).astype(np.float32))
 
@@ -81,7 +81,7 @@ def _bias_and_cap(g: Graph) -> str:
     return _sdpa(g, *_qkv(g, 2, 3, 19, 31, 12, 17), score)
 
 
-def _grouped_queries(g: Graph) -> str:
+def _grouped_queries(g: ModelGraph) -> str:
     """Two key heads for six query heads: expanded on the way, as exporters write it."""
     q = transpose(g, g.input("q", (1, 45, 6, 16)), 0, 2, 1, 3)
     parts = []
@@ -93,7 +93,7 @@ def _grouped_queries(g: Graph) -> str:
     return _merged(g, _sdpa(g, q, transpose(g, parts[0], 0, 1, 3, 2), parts[1]))
 
 
-def _rotated(g: Graph) -> str:
+def _rotated(g: ModelGraph) -> str:
     """Rotary positions on Q and K."""
     q, k, v = (transpose(g, g.input(n, (1, 26, 2, 16)), 0, 2, 1, 3) for n in "qkv")
     angles = RNG.standard_normal((26, 16))
@@ -109,36 +109,36 @@ def _rotated(g: Graph) -> str:
     return _merged(g, _sdpa(g, rotate(q), transpose(g, rotate(k), 0, 1, 3, 2), v))
 
 
-def _single_head(g: Graph) -> str:
+def _single_head(g: ModelGraph) -> str:
     """Rank 3, many queries and few keys: one launch packs, another computes."""
     q, k, v = g.input("q", (1, 515, 32)), g.input("k", (1, 49, 32)), g.input("v", (1, 49, 48))
     return _sdpa(g, q, transpose(g, k, 0, 2, 1), v)
 
 
-def _shared_keys(g: Graph) -> str:
+def _shared_keys(g: ModelGraph) -> str:
     """K and V broadcast over the heads."""
     q, k, v = g.input("q", (2, 3, 18, 8)), g.input("k", (2, 1, 8, 22)), g.input("v", (1, 1, 22, 8))
     return _sdpa(g, q, k, v)
 
 
-def _residual(g: Graph) -> str:
+def _residual(g: ModelGraph) -> str:
     x = g.input("x", (2, 23, 3, 16))
     y = transpose(g, _sdpa(g, *_qkv(g, 2, 3, 23, 23, 16, 16)), 0, 2, 1, 3)
     return g.op("Relu", g.op("Add", y, x))
 
 
-def _thinned(g: Graph) -> str:
+def _thinned(g: ModelGraph) -> str:
     """Weights multiplied after the softmax."""
     keep = g.input("keep", (1, 2, 24, 24))
     q, k, v = _qkv(g, 1, 2, 24, 24, 8, 8)
     return g.op("MatMul", g.op("Mul", g.op("Softmax", g.op("MatMul", q, k), axis=-1), keep), v)
 
 
-def _long_rows(g: Graph) -> str:
+def _long_rows(g: ModelGraph) -> str:
     return _merged(g, _sdpa(g, *_qkv(g, 1, 2, 33, 5001, 8, 8)))
 
 
-def _one_query(g: Graph) -> str:
+def _one_query(g: ModelGraph) -> str:
     return _merged(g, _sdpa(g, *_qkv(g, 1, 4, 1, 67, 16, 16)))
 
 
@@ -152,7 +152,7 @@ CASES = {
 
 
 def _model(build: Build) -> onnx.ModelProto:
-    g = Graph("attention", Form(opset=17))
+    g = ModelGraph("attention", ExportForm(opset=17))
     return g.finish(y=build(g))
 
 
@@ -209,7 +209,7 @@ def test_the_bits_are_those_of_the_operators_one_by_one(name: str) -> None:
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_splitting_and_merging_of_heads_costs_no_kernel(fused: bool) -> None:
-    def build(g: Graph) -> str:
+    def build(g: ModelGraph) -> str:
         return attention(g, g.input("x", (2, 21, 48)), 3, fused_qkv=fused)
 
     model = _model(build)
@@ -221,7 +221,7 @@ def test_splitting_and_merging_of_heads_costs_no_kernel(fused: bool) -> None:
 
 
 def test_a_score_matrix_is_nowhere_in_memory() -> None:
-    def build(g: Graph) -> str:
+    def build(g: ModelGraph) -> str:
         q, k, v = g.input("q", (1, 2048, 32)), g.input("k", (1, 32, 2048)), g.input("v", (1, 2048, 32))
         return _sdpa(g, q, k, v)
 
@@ -229,18 +229,18 @@ def test_a_score_matrix_is_nowhere_in_memory() -> None:
     assert compiled.report["arena_bytes"] < 2048 * 2048 * 4 / 8
 
 
-def _scores_leave(g: Graph) -> str:
+def _scores_leave(g: ModelGraph) -> str:
     q, k, v = _qkv(g, 1, 2, 20, 20, 8, 8)
     scores = g.op("MatMul", q, k)
     return g.op("Add", g.op("MatMul", g.op("Softmax", scores, axis=-1), v), g.op("ReduceMax", scores, keepdims=1))
 
 
-def _other_axis(g: Graph) -> str:
+def _other_axis(g: ModelGraph) -> str:
     q, k, v = _qkv(g, 1, 2, 20, 20, 8, 8)
     return g.op("MatMul", g.op("Softmax", g.op("MatMul", q, k), axis=-2), v)
 
 
-def _weights(g: Graph) -> str:
+def _weights(g: ModelGraph) -> str:
     x = g.input("x", (4, 20, 16))
     a, b = (g.weight(n, RNG.standard_normal((16, 16)).astype(np.float32)) for n in "ab")
     return g.op("MatMul", g.op("Softmax", g.op("MatMul", x, a), axis=-1), b)
@@ -264,7 +264,7 @@ def test_the_weights_of_a_softmax_keep_their_digits() -> None:
     """Scores 0 and x, values 0 and 1: the output is exp(x) / (1 + exp(x)), for x over all that counts and beyond."""
     x = np.concatenate([-np.logspace(-7, np.log10(87.3), 4000), [-87.7, -1e4, -1e38, 0.0]]).astype(np.float32)
 
-    def build(g: Graph) -> str:
+    def build(g: ModelGraph) -> str:
         q, k, v = g.input("q", (1, x.size, 1)), g.input("k", (1, 1, 2)), g.input("v", (1, 2, 1))
         return _sdpa(g, q, k, v)
 
@@ -325,7 +325,7 @@ def test_vectors_past_the_last_key_are_not_multiplied() -> None:
 def test_keys_that_lie_along_their_depth_are_turned_in_registers(rows: int, heads: int, keys: int, depth: int) -> None:
     """A cache of keys, as decoders read it; by one launch for all heads, and by a head a task."""
 
-    def build(g: Graph) -> str:
+    def build(g: ModelGraph) -> str:
         k = transpose(g, g.input("k", (1, heads, keys, depth)), 0, 1, 3, 2)
         return _sdpa(g, g.input("q", (1, heads, rows, depth)), k, g.input("v", (1, heads, keys, 24)))
 
@@ -339,7 +339,7 @@ def test_keys_that_lie_along_their_depth_are_turned_in_registers(rows: int, head
 
 
 def test_keys_that_lie_as_the_product_reads_them_are_not_turned() -> None:
-    def build(g: Graph) -> str:
+    def build(g: ModelGraph) -> str:
         q, k, v = g.input("q", (1, 2, 20, 32)), g.input("k", (1, 2, 32, 40)), g.input("v", (1, 2, 40, 32))
         return _sdpa(g, q, k, v)
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from compiled import Compiled, native
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
@@ -20,7 +20,7 @@ WIDE = 'T.Cast("int64"'
 
 
 def model(kernel: int, stride: int) -> onnx.ModelProto:
-    g = Graph("boxes", Form(opset=17))
+    g = ModelGraph("boxes", ExportForm(opset=17))
     y = activation(g, conv(g, g.input("x", (2, 32, 23, 29)), 40, kernel), "relu")
     return g.finish(y=activation(g, conv(g, y, 48, kernel, stride=stride), "relu"))
 
@@ -48,7 +48,7 @@ def test_the_reduction_adds_numbers_that_fit_an_address(kernel: int, stride: int
 @pytest.mark.parametrize("shape", [(12, None), (24, 40)])
 def test_transforms_add_up_what_stays_once_a_tile(shape: tuple[int, Any]) -> None:
     """Where a window begins is a number of run time: no place of a tile may subtract it anew."""
-    g = Graph("residual", Form(opset=17))
+    g = ModelGraph("residual", ExportForm(opset=17))
     x = activation(g, conv(g, g.input("x", (1, 32, 61, 67)), 32, 3), "relu")
     y = activation(g, conv(g, x, 32, 3), "relu")
     model = g.finish(y=conv(g, g.op("Add", conv(g, y, 32, 3), x), 32, 3))

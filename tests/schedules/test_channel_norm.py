@@ -10,47 +10,47 @@ import onnx
 import onnxruntime
 import pytest
 from compiled import Compiled
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ModelGraph
 from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Build, Options
 from halotile.targets.resolve import resolve
 
 
-def norm(g: Graph, x: str, epsilon: float = 1e-5) -> str:
+def norm(g: ModelGraph, x: str, epsilon: float = 1e-5) -> str:
     centred = g.op("Sub", x, g.op("ReduceMean", x, axes=[1], keepdims=1))
     variance = g.op("ReduceMean", g.op("Mul", centred, centred), axes=[1], keepdims=1)
     return g.op("Div", centred, g.op("Sqrt", g.op("Add", variance, g.const(epsilon))))
 
 
-def resized(g: Graph, x: str) -> str:
+def resized(g: ModelGraph, x: str) -> str:
     """What it reads is computed in its kernel, and is one half in lanes past the last channel."""
     scales = g.const([1.0, 1.0, 1.5, 2.0])
     return norm(g, activation(g, g.op("Resize", x, "", scales, mode="linear"), "sigmoid"))
 
 
-def weights(g: Graph, x: str) -> str:
+def weights(g: ModelGraph, x: str) -> str:
     c = g.dim(x, 1)
     x = g.op("Mul", x, g.weight("gamma", g.uniform((c, 1, 1), 0.5, 1.5)))
     return g.op("Add", x, g.weight("beta", g.normal((c, 1, 1), 0.3)))
 
 
-def alone(g: Graph, x: str) -> str:
+def alone(g: ModelGraph, x: str) -> str:
     return norm(g, x)
 
 
-def of_a_sum(g: Graph, x: str) -> str:
+def of_a_sum(g: ModelGraph, x: str) -> str:
     """Of what a map makes, which others read as well."""
     total = g.op("Add", activation(g, x, "relu"), activation(g, x, "sigmoid"))
     return g.op("Add", norm(g, total), total)
 
 
-def with_maps(g: Graph, x: str) -> str:
+def with_maps(g: ModelGraph, x: str) -> str:
     return activation(g, weights(g, norm(g, x)), "gelu")
 
 
-def model(layers: Callable[[Graph, str], str], shape: tuple[int, ...], channels: int) -> onnx.ModelProto:
-    g = Graph("norms")
+def model(layers: Callable[[ModelGraph, str], str], shape: tuple[int, ...], channels: int) -> onnx.ModelProto:
+    g = ModelGraph("norms")
     x = conv(g, g.input("x", shape), channels, 3, name="first")
     return g.finish(y=conv(g, layers(g, x), 5, 3, name="last"))  # reads margins
 
@@ -94,7 +94,7 @@ def test_what_is_normalised_is_computed_in_the_kernel() -> None:
 
 def test_places_that_are_equal_in_all_channels_are_zero() -> None:
     """Lanes past the last channel are not counted in the variance."""
-    g = Graph("equal")
+    g = ModelGraph("equal")
     x = g.input("x", (1, 3, 6, 7))
     same = g.op("Conv", x, g.weight("w", np.ones((21, 3, 1, 1), np.float32)), kernel_shape=[1, 1])
     proto = g.finish(y=conv(g, norm(g, same), 21, 1, bias=False))
@@ -119,14 +119,14 @@ def test_boxes_give_the_same_bits(layers: Callable[..., str], rows: int, columns
     np.testing.assert_array_equal(result(tiled, numbers(proto)), result(whole, numbers(proto)))
 
 
-def neighbours(g: Graph, x: str) -> str:
+def neighbours(g: ModelGraph, x: str) -> str:
     """Adds the norms of two places."""
     y = norm(g, x)
     turned = g.op("Slice", y, *(g.const([v], "int64") for v in (-1, -(1 << 31), 3, -1)))
     return g.op("Add", y, turned)
 
 
-def by_rows(g: Graph, x: str) -> str:
+def by_rows(g: ModelGraph, x: str) -> str:
     """The same over channels and columns."""
     centred = g.op("Sub", x, g.op("ReduceMean", x, axes=[1, 3], keepdims=1))
     variance = g.op("ReduceMean", g.op("Mul", centred, centred), axes=[1, 3], keepdims=1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from compiled import Suite, machine, native, weight
 from halotile import compile as compile_model
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ModelGraph
 from halotile.benchmarks.layers import activation, conv
 from halotile.schedules.conv import family
 from halotile.schedules.conv.amx import algorithm as amx_algorithm
@@ -110,7 +110,7 @@ def test_equals_float64(suite: Suite, name: str) -> None:
 @NEEDS
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_chain_has_the_same_bits_in_tiles_and_out_of_them_and_on_any_number_of_cores(threads: int) -> None:
-    g = Graph("chain")
+    g = ModelGraph("chain")
     x = g.input("x", (1, 40, 67, 61))
     for kernel, stride in ((5, 1), (1, 1), (3, 2)):
         x = activation(g, conv(g, x, 72, kernel, stride=stride), "relu")
@@ -154,7 +154,7 @@ def test_errors_stay_within_the_bound(kind: str) -> None:
         x, k = np.abs(x), np.abs(k)
     case = (1, channels, 32, 9, 9, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1)
     bound = exact(np.abs(x), np.abs(k), case) * (2.0**-15 + channels * 9 * 2.0**-24)
-    g = Graph("layer")
+    g = ModelGraph("layer")
     y = g.op("Conv", g.input("x", x.shape), g.weight("w", k), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(family, "select", forced(99, 999, 1))
@@ -334,7 +334,7 @@ def test_phases_of_transposed_convolutions_share_what_is_split(name: str, monkey
     n, cin, cout, h, w, size, stride, dilation, pad, more = TRANSPOSED[name]
     x, k = random((n, 3, h, w), 1), random((cin, cout, size, size), 2) / np.float32(np.sqrt(cin))
     first, b = random((cin, 3, 1, 1), 3), random((cout,), 4)
-    g = Graph("transposed")
+    g = ModelGraph("transposed")
     y = g.op("Conv", g.input("x", x.shape), g.weight("first", first), kernel_shape=[1, 1])
     given = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [pad] * 4, "dilations": [dilation] * 2}
     y = g.op("ConvTranspose", y, g.weight("k", k), g.weight("b", b), output_padding=[more] * 2, **given)
@@ -351,7 +351,7 @@ def test_phases_of_transposed_convolutions_share_what_is_split(name: str, monkey
 
 @NEEDS
 def test_memory_of_transposed_convolutions_keeps_to_a_budget() -> None:
-    g = Graph("decoder")
+    g = ModelGraph("decoder")
     x = activation(g, conv(g, g.input("x", (1, 16, 40, 40)), 64), "relu")
     y = g.op("ConvTranspose", x, g.weight("k", random((64, 48, 2, 2), 1)), kernel_shape=[2, 2], strides=[2, 2])
     model = g.finish(y=activation(g, conv(g, y, 16), "relu"))

@@ -14,7 +14,7 @@ from halotile.schedules.conv import kernel as tile
 from halotile.schedules.conv.direct import data_prefetch, weight_panels
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.register_tile import Space, Tile, choose_tile, step_cycles, tiles_of
-from halotile.schedules.conv.weight_prefetch import MANY, MOST, Next, next_panel, spread_runs
+from halotile.schedules.conv.weight_prefetch import MANY, MOST, NextPanel, next_panel, spread_runs
 from halotile.schedules.emit.builder import KernelBuilder
 from halotile.schedules.math.float16 import Widened
 from halotile.schedules.words.group import Request, Scratch
@@ -205,7 +205,7 @@ class Lines:
 @pytest.mark.parametrize("lines", [1, 3, 5, 11, 16])
 @pytest.mark.parametrize("narrow", [False, True])
 def test_hints_beside_the_channels_ask_for_what_bursts_ask_for(lines: int, narrow: bool) -> None:
-    found, share = Next(1 << 16, 7, 4, lines, 16), 4096
+    found, share = NextPanel(1 << 16, 7, 4, lines, 16), 4096
     assert found.spreads(16)
     stored = KernelBuilder("k").pointer("w", "float16" if narrow else "float32", 1 << 18)
     buffer: Any = Widened(stored) if narrow else stored
@@ -219,7 +219,7 @@ def test_hints_beside_the_channels_ask_for_what_bursts_ask_for(lines: int, narro
 
 
 def test_few_or_unknown_channels_get_all_hints_at_once() -> None:
-    found = Next(1 << 16, 7, 4, 5, 16)
+    found = NextPanel(1 << 16, 7, 4, 5, 16)
     assert not found.spreads(3) and not found.spreads(tirx.Var("count", "int32")) and not found.spreads(32)
 
 

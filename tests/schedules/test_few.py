@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from compiled import Compiled, module_of, narrow, native, staged, weight
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
@@ -111,7 +111,7 @@ def test_beside_blocks_they_stay_blocks() -> None:
 
 
 def model(cout: int) -> onnx.ModelProto:
-    g = Graph("few", Form(opset=17))
+    g = ModelGraph("few", ExportForm(opset=17))
     x = activation(g, conv(g, g.input("x", (2, 3, 23, 29)), 20, 3), "relu")
     return g.finish(y=activation(g, conv(g, x, cout, 5), "sigmoid"))
 

@@ -13,7 +13,7 @@ from board_tools import needs, needs_zig
 from halotile.benchmarks import machine_code as m
 from halotile.benchmarks.boards import emulator
 from halotile.benchmarks.cases import Case, conv_case
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ModelGraph
 from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.codegen.module import C_CALL
 from halotile.compiler.codegen.objects import build_object
@@ -80,7 +80,7 @@ def test_no_wide_tile_of_seven_products_goes_to_the_stack() -> None:
     """Eight vectors of weights for each of four channels, in products far behind the first."""
     target = resolve("raspberry-pi-4")
 
-    def body(g: Graph, x: str) -> str:
+    def body(g: ModelGraph, x: str) -> str:
         return conv(g, activation(g, conv(g, x, 256, 1), "relu"), 8, 1)
 
     options = Options(target, threads=1, tile="off", stop_after="plan")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from compiled import Compiled, Suite, machine, module_of, staged, unitless, weight
 from halotile import compile as compile_model
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ModelGraph
 from halotile.compiler import pipeline
 from halotile.schedules.instructions.amx import SUMS, has_matrix_unit
-from halotile.schedules.matmul.amx_blocks import Shape, choose_registers, heights, pieces
+from halotile.schedules.matmul.amx_blocks import ProductShape, choose_registers, heights, pieces
 from halotile.schedules.matmul.amx_kernel import fits_unit
 from halotile.schedules.matmul.estimate import matrix_pays, product_cycles
 from halotile.schedules.matmul.facts import MatmulFacts
@@ -256,9 +256,9 @@ def test_blocks_cover_all_registers(registers: int, width: int) -> None:
 SIZES = [(128, 384, 384), (3136, 96, 384), (197, 3072, 768), (50, 64, 50, 12), (16, 99, 99)]
 
 
-@pytest.mark.parametrize("shape", [Shape(*sizes) for sizes in SIZES])
+@pytest.mark.parametrize("shape", [ProductShape(*sizes) for sizes in SIZES])
 @pytest.mark.parametrize("cores", [1, 2, 5])
-def test_tasks_cover_everything_and_fit_the_cache(shape: Shape, cores: int) -> None:
+def test_tasks_cover_everything_and_fit_the_cache(shape: ProductShape, cores: int) -> None:
     for l2 in (64 << 10, 2 << 20):
         cycles, chosen = choose_registers(replace(NAMED, l2_bytes=l2), shape, cores)
         rows = shape.row_registers
@@ -272,15 +272,15 @@ def test_tasks_cover_everything_and_fit_the_cache(shape: Shape, cores: int) -> N
 
 def test_cores_find_even_shares() -> None:
     """Rows where these are many, columns where not."""
-    assert choose_registers(NAMED, Shape(128, 384, 384), 2)[1].row_blocks == 2
-    one = choose_registers(NAMED, Shape(32, 768, 768), 2)[1]
+    assert choose_registers(NAMED, ProductShape(128, 384, 384), 2)[1].row_blocks == 2
+    one = choose_registers(NAMED, ProductShape(32, 768, 768), 2)[1]
     assert one.row_blocks * one.groups >= 2
 
 
 @needs_unit
 def test_a_budget_counts_all_memory_and_leaves_the_unit_alone() -> None:
     """Parts of A take a core's workspace, which is part of the arena, but of no plan."""
-    g = Graph("product")
+    g = ModelGraph("product")
     x = g.input("x", (196, 512))
     y = g.op("MatMul", x, g.weight("w", np.random.default_rng(0).standard_normal((512, 384)).astype(np.float32)))
     model = g.finish(y=g.op("Relu", y))

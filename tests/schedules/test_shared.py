@@ -10,15 +10,15 @@ import onnx
 import onnxruntime
 import pytest
 from compiled import Compiled, narrow, native
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.schedules.conv.direct.kernel import pack_weights
-from halotile.schedules.conv.direct.reduction_steps import Segment
+from halotile.schedules.conv.direct.reduction_steps import ChannelSegment
 from halotile.schedules.conv.direct.shared_taps import shared_window
 from halotile.schedules.conv.facts import ConvFacts
-from halotile.schedules.conv.register_tile import Space, Tile, Window, choose_tile, step_cycles
+from halotile.schedules.conv.register_tile import Space, TapWindow, Tile, choose_tile, step_cycles
 from halotile.schedules.words.group import Value
 
 F = "float32"
@@ -57,7 +57,7 @@ def test_only_where_loads_are_the_limit(facts: ConvFacts, blocks: int, limit: in
 
 
 def test_tiles_leave_registers_to_the_taps_and_cost_less() -> None:
-    window = Window(3, 1, 1)
+    window = TapWindow(3, 1, 1)
     tile = choose_tile(X86, Space(56, 56, 4, 1, window=window))
     assert tile.window == window and tile.positions + window.taps + 1 <= 32
     assert step_cycles(X86, tile) < step_cycles(X86, replace(tile, window=None))
@@ -66,7 +66,7 @@ def test_tiles_leave_registers_to_the_taps_and_cost_less() -> None:
 
 def test_packed_in_the_order_of_reading() -> None:
     facts = facts_of((2, 3))
-    packed = pack_weights(facts, 1, 16, [Segment(0, 2, 16)], 3).reshape(2, 2, 16, 3, 16)
+    packed = pack_weights(facts, 1, 16, [ChannelSegment(0, 2, 16)], 3).reshape(2, 2, 16, 3, 16)
     w = np.asarray(facts.weight.constant)
     np.testing.assert_array_equal(packed[1, 1, 5, 2], w[:, 16 + 5, 1, 2])
 
@@ -88,7 +88,7 @@ SHAPES = {
 def model(name: str) -> onnx.ModelProto:
     """A convolution before it (channels in blocks), then this one with a bias and an activation."""
     inputs, outputs, groups, size, kernel, strides, dilation = SHAPES[name]
-    g = Graph(name, Form(opset=17))
+    g = ModelGraph(name, ExportForm(opset=17))
     x = activation(g, conv(g, g.input("x", (2, 3, *size)), inputs, 1), "relu")
     rng = np.random.default_rng(5)
     w = g.const(
@@ -120,7 +120,7 @@ def test_equals_the_reference(name: str) -> None:
 @pytest.mark.parametrize("shape", [(5, None), (7, 11)])
 @pytest.mark.parametrize("cout", [16, 24])
 def test_boxes_give_the_same_bits(shape: tuple[int, Any], cout: int) -> None:
-    g = Graph("boxes", Form(opset=17))
+    g = ModelGraph("boxes", ExportForm(opset=17))
     y = activation(g, conv(g, g.input("x", (2, 3, 23, 29)), 20, 3), "relu")
     made = g.finish(y=activation(g, conv(g, y, cout, 3), "sigmoid"))
     x = np.random.default_rng(3).standard_normal((2, 3, 23, 29)).astype(F)

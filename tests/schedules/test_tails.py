@@ -11,7 +11,7 @@ import onnx
 import onnx.numpy_helper
 import pytest
 from compiled import Compiled, Suite, module_of, narrow, native, staged, weight
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import activation, conv
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
@@ -167,7 +167,7 @@ def test_equals_numpy(suite: Suite, name: str) -> None:
 
 
 def model(cout: int, kernel: int) -> onnx.ModelProto:
-    g = Graph("tail", Form(opset=17))
+    g = ModelGraph("tail", ExportForm(opset=17))
     x = activation(g, conv(g, g.input("x", (2, 3, 23, 29)), 40, 3), "relu")
     return g.finish(y=activation(g, conv(g, x, cout, kernel), "sigmoid"))
 
@@ -201,7 +201,7 @@ def exact(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 
 
 def test_transposed_convolutions_too() -> None:
-    g = Graph("up", Form(opset=17))
+    g = ModelGraph("up", ExportForm(opset=17))
     x = conv(g, g.input("x", (1, 21, 6, 7)), 24, 3)
     rng = np.random.default_rng(5)
     w = g.const(rng.standard_normal((24, 24, 4, 4)).astype(F))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged
 from halotile.benchmarks import layers
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import activation
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
@@ -85,7 +85,7 @@ def test_every_line_is_asked_for(
     monkeypatch.setattr(winograd_ahead, "hint", lambda k, buffer, at: asked.append((buffer, int(at) // LANES)))
     vectors, strip, blocks, width = 2, rows * row_tiles, channels // LANES, 1 << 9
     chunks = -(-blocks // vectors)
-    plan = winograd_plan.Plan(t, (1 << 10, width), rows, vectors, strip, 9, chunks, 1, 0.0)
+    plan = winograd_plan.WinogradPlan(t, (1 << 10, width), rows, vectors, strip, 9, chunks, 1, 0.0)
     ahead, first = layer(channels, width, plan, asked), 3 * strip
     for chunk in range(chunks):
         for xi in range(t.products):
@@ -160,7 +160,7 @@ def test_only_tensors_from_memory_are_asked_for(cores: int, monkeypatch: pytest.
 @pytest.mark.parametrize("threads", [1, 2])
 def test_windows_beyond_the_second_level_are_asked_for(threads: int) -> None:
     """Hints for input, residual and output where windows are larger than the cache, none where it holds them."""
-    g = Graph("windows", Form(opset=17))
+    g = ModelGraph("windows", ExportForm(opset=17))
     x = activation(g, layers.conv(g, g.input("x", (1, 32, 72, 400)), 32, 3), "relu")
     y = activation(g, layers.conv(g, x, 32, 3), "relu")
     model = g.finish(y=g.op("Add", layers.conv(g, y, 32, 3), x))
@@ -178,7 +178,7 @@ def test_windows_beyond_the_second_level_are_asked_for(threads: int) -> None:
 
 def test_windows_that_the_second_level_holds_one_by_one_are_asked_for() -> None:
     """Where it can't hold what a layer reads and writes together."""
-    g = Graph("windows", Form(opset=17))
+    g = ModelGraph("windows", ExportForm(opset=17))
     x = activation(g, layers.conv(g, g.input("x", (1, 32, 72, 400)), 32, 3), "relu")
     model = g.finish(y=layers.conv(g, activation(g, layers.conv(g, x, 32, 3), "relu"), 32, 3))
     counts = []
@@ -195,7 +195,7 @@ def test_hints_leave_the_sums_in_sixteen_registers(tmp_path: Path) -> None:
     """The way to a line of a residual is long in boxes of any size: beside it, sums of products were stored and read
     again in the loop over the channels."""
     target = replace(resolve("x86_64-linux-gnu+znver3"), cores=1, l3_bytes=32 << 20)
-    g = Graph("apart", Form(opset=17))
+    g = ModelGraph("apart", ExportForm(opset=17))
     x = activation(g, layers.conv(g, g.input("x", (1, 64, 180, 640)), 64, 3), "relu")
     for _ in range(2):
         y = activation(g, layers.conv(g, x, 64, 3), "relu")
@@ -219,7 +219,7 @@ def test_hints_leave_the_sums_in_sixteen_registers(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="NOT RUN: needs objdump")
 def test_transforms_load_no_numbers_with_sixteen_registers(tmp_path: Path) -> None:
-    g = Graph("alone", Form(opset=17))
+    g = ModelGraph("alone", ExportForm(opset=17))
     model = g.finish(y=layers.conv(g, g.input("x", (1, 64, 60, 60)), 64, 3))
     target = replace(resolve("x86_64-linux-gnu+znver3"), cores=1, l3_bytes=32 << 20)
     build = run_pipeline(model, Options(target, stop_after="assemble", threads=1, tile="off"))

@@ -17,10 +17,10 @@ from halotile.compiler.state import Options
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose, plan
-from halotile.schedules.conv.winograd.axis_transform import Axis
+from halotile.schedules.conv.winograd.axis_transform import AxisTransform
 from halotile.schedules.conv.winograd.transform import Transform
 from halotile.schedules.conv.winograd.whole_transform import (
-    Reach,
+    LayerMagnitudes,
     _by_size,
     is_exact,
     quotient_of,
@@ -93,7 +93,7 @@ def integers(matrix: np.ndarray) -> np.ndarray:
     return np.array([[int(m) for m in row] for row in matrix], object)
 
 
-def shared(a: Axis) -> np.ndarray:
+def shared(a: AxisTransform) -> np.ndarray:
     """G of an axis, the last row for all products that share it."""
     return integers(a.weights)[np.minimum(np.arange(a.extent), a.rows - 1)]
 
@@ -126,19 +126,21 @@ def test_no_number_leaves_sixteen_bits(t: Transform) -> None:
         int(np.prod([np.abs(getattr(a, name)).sum(axis=1).max() for a in t.axes])) for name in ("data", "weights")
     )
     assert 255 * by_data < 2**15
-    assert is_exact(t, Reach((2**15 - 1) // by_weights, 1)) and not is_exact(t, Reach((2**15 - 1) // by_weights + 1, 1))
+    assert is_exact(t, LayerMagnitudes((2**15 - 1) // by_weights, 1))
+    assert not is_exact(t, LayerMagnitudes((2**15 - 1) // by_weights + 1, 1))
     shift, _ = quotient_of(t)
-    assert is_exact(t, Reach(1, 2 ** (31 - shift) - 1)) and not is_exact(t, Reach(1, 2 ** (31 - shift)))
+    assert is_exact(t, LayerMagnitudes(1, 2 ** (31 - shift) - 1))
+    assert not is_exact(t, LayerMagnitudes(1, 2 ** (31 - shift)))
 
 
 def test_sums_that_are_too_large_take_smaller_tiles() -> None:
-    def tiles(reach: Reach) -> list[tuple[int, int]]:
+    def tiles(reach: LayerMagnitudes) -> list[tuple[int, int]]:
         return [t.tile for t in whole_transforms((3, 3), (1, 1), reach)]
 
-    assert tiles(Reach(127, 2**25 - 1)) == [(4, 4), (4, 2), (2, 4), (2, 2)]
-    assert tiles(Reach(127, 2**25)) == [(4, 2), (2, 4), (2, 2)]
-    assert tiles(Reach(127, 2**27)) == [(2, 2)]
-    assert tiles(Reach(127, 2**29)) == []
+    assert tiles(LayerMagnitudes(127, 2**25 - 1)) == [(4, 4), (4, 2), (2, 4), (2, 2)]
+    assert tiles(LayerMagnitudes(127, 2**25)) == [(4, 2), (2, 4), (2, 2)]
+    assert tiles(LayerMagnitudes(127, 2**27)) == [(2, 2)]
+    assert tiles(LayerMagnitudes(127, 2**29)) == []
 
 
 def facts_of(channels: int, outputs: int, size: int, groups: int = 1, dtype: str = PAIRS, **more: Any) -> ConvFacts:

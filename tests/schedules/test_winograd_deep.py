@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from compiled import Suite, native, weight
 from halotile import compile as compile_model
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ModelGraph
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose as choose
@@ -85,7 +85,7 @@ def test_equals_float64(suite: tuple[Suite, list[str]]) -> None:
 
 
 def network() -> Any:
-    g = Graph("video")
+    g = ModelGraph("video")
     x = g.input("x", (1, 48, 5, 31, 29))
     for i, stride in enumerate((1, 1, 2)):
         w = g.weight(f"w{i}", random((48, 48, 3, 3, 3), 10 + i) / np.float32(36))
@@ -110,7 +110,7 @@ def test_networks_choose_it_with_the_same_bits_for_every_number_of_threads() -> 
 @pytest.mark.parametrize("planes", [1, 3])
 def test_maps_before_them_are_computed_in_their_loads_where_that_is_once(planes: int) -> None:
     """Zero in the padding, whatever they make of zero; three planes would compute each of their results three times."""
-    g = Graph("pre")
+    g = ModelGraph("pre")
     x = g.input("x", (1, 32, 4, 19, 21))
     y = g.op("Relu", g.op("Add", x, g.weight("shift", random((1, 32, 1, 1, 1), 3) + 1)))
     w = g.weight("w", random((32, 32, planes, 3, 3), 4) / np.float32(17))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from compiled import Suite, native, weight
 from halotile import compile as compile_model
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ModelGraph
 from halotile.benchmarks.layers import activation, conv
 from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd.transform import F2, F4, F6
@@ -58,7 +58,7 @@ def test_equals_float64(suite: Suite, name: str) -> None:
 
 @pytest.mark.parametrize("optimize", ["speed", "memory"])
 def test_a_chain_of_them_chooses_it_and_may_be_tiled(optimize: str) -> None:
-    g = Graph("dilated")
+    g = ModelGraph("dilated")
     x = g.input("x", (1, 48, 67, 61))
     for dilation in (2, 3, 1):
         x = activation(g, conv(g, x, 48, dilation=dilation), "relu")

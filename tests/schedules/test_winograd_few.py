@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, staged, weight
 from halotile import compile as compile_model
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import activation
 from halotile.benchmarks.layers import conv as conv_layer
 from halotile.compiler.pipeline import run_pipeline
@@ -127,7 +127,7 @@ def test_chosen_where_it_saves_time(
 
 
 def stem(kernel: int, stride: int, outputs: int = 32) -> Any:
-    g = Graph("stem", Form(opset=17))
+    g = ModelGraph("stem", ExportForm(opset=17))
     x = activation(g, conv_layer(g, g.input("x", (1, 3, 71, 83)), outputs, kernel, stride=stride), "relu")
     return g.finish(y=activation(g, conv_layer(g, x, 48, 3), "relu"))
 
@@ -176,7 +176,7 @@ def test_the_planner_knows_both_ways_of_boxes() -> None:
 def test_nothing_that_no_tile_filled_is_multiplied(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last register tile of a strip may have places without a tile. What lies in scratch there may be numbers
     below the normal ones, which take a hundred times as long to multiply: their flag stays down."""
-    plans: list[winograd_plan.Plan] = []
+    plans: list[winograd_plan.WinogradPlan] = []
 
     def choice(target: Any, facts: Any, *_: Any, **__: Any) -> Any:
         layer = winograd_plan.Layer.of(facts)

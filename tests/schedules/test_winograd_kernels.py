@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, native, staged, weight
 from halotile import compile as compile_model
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import activation
 from halotile.benchmarks.layers import conv as conv_layer
 from halotile.compiler.pipeline import run_pipeline
@@ -221,7 +221,7 @@ def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kernel", [(1, 7), (7, 1), (5, 5), (1, 3)])
 @pytest.mark.parametrize("shape", [(6, None), (5, 9)])
 def test_boxes_agree_with_the_whole(kernel: tuple[int, int], shape: tuple[int, Any]) -> None:
-    g = Graph("boxes", Form(opset=17))
+    g = ModelGraph("boxes", ExportForm(opset=17))
     x = activation(g, conv_layer(g, g.input("x", (1, 3, 45, 39)), 32, 3), "relu")
     model = g.finish(y=activation(g, conv_layer(g, x, 48, kernel), "relu"))
     data = random((1, 3, 45, 39), 3)
@@ -268,7 +268,7 @@ def test_choice_counts_every_part() -> None:
 
 def test_models_of_one_axis_take_it_and_exact_does_not() -> None:
     """Through import, fusion and layout."""
-    g = Graph("sound")
+    g = ModelGraph("sound")
     x = g.input("x", (2, 32, 701))
     for taps in (3, 7, 11):
         w = g.weight("w", g.fan_in((32, 32, taps), 2.0))

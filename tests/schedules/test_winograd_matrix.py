@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, machine, module_of, staged, weight
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import activation
 from halotile.benchmarks.layers import conv as layer
 from halotile.compiler.pipeline import run_pipeline
@@ -154,7 +154,7 @@ def sign(row: np.ndarray) -> np.ndarray:
 def test_boxes(t: Transform, shape: tuple[int, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Members of a tile group, whose boxes configure the unit themselves, compute what whole layers do."""
     monkeypatch.setattr(winograd_algorithm, "choose_plan", plans_of(t, 5, parts=True))
-    g = Graph("residual", Form(opset=17))
+    g = ModelGraph("residual", ExportForm(opset=17))
     x = activation(g, layer(g, g.input("x", (1, 40, 61, 67)), 40, 3), "relu")
     y = activation(g, layer(g, x, 40, 3), "relu")
     model = g.finish(y=layer(g, g.op("Add", layer(g, y, 40, 3), x), 40, 3))

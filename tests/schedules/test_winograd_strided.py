@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, Suite, module_of, native, staged, weight
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import activation
 from halotile.benchmarks.layers import conv as conv_layer
 from halotile.compiler.pipeline import run_pipeline
@@ -96,7 +96,7 @@ def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("shape", [(6, None), (5, 9)])
 def test_boxes_agree_with_the_whole(shape: tuple[int, Any]) -> None:
-    g = Graph("strided", Form(opset=17))
+    g = ModelGraph("strided", ExportForm(opset=17))
     x = activation(g, conv_layer(g, g.input("x", (1, 3, 45, 39)), 32, 3), "relu")
     model = g.finish(y=activation(g, conv_layer(g, x, 48, 3, stride=2), "relu"))
     data = np.random.default_rng(3).standard_normal((1, 3, 45, 39)).astype(np.float32)
@@ -112,7 +112,7 @@ def test_chosen_where_it_saves_products() -> None:
     """A wide image by tiles of 4 x 4; where weights come from memory, smaller tiles or none."""
     target = server(fma_ports=1, l1_bytes=32 << 10, l2_bytes=1 << 20)
 
-    def plan(cin: int, cout: int, size: int, strides: tuple[int, int] = (2, 2)) -> winograd_plan.Plan | None:
+    def plan(cin: int, cout: int, size: int, strides: tuple[int, int] = (2, 2)) -> winograd_plan.WinogradPlan | None:
         return choose.choose_plan(target, facts_of(cin, cout, size, size, strides=strides))
 
     plans = [plan(*s) for s in ((128, 128, 28), (256, 256, 14), (2048, 2048, 4))]

@@ -6,14 +6,14 @@ import numpy as np
 import onnx
 import pytest
 from compiled import Compiled, native
-from halotile.benchmarks.graph import Form, Graph
+from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import activation
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Build, Options
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.winograd import transposed_phases
 from halotile.schedules.conv.winograd.choose import applies, best_plan
-from halotile.schedules.conv.winograd.plan import STACK_BYTES, Plan
+from halotile.schedules.conv.winograd.plan import STACK_BYTES, WinogradPlan
 from halotile.schedules.words.group import Scratch
 from halotile.targets.target import Target
 from onnx.reference import ReferenceEvaluator
@@ -35,7 +35,7 @@ SHAPES = {
 def model(name: str) -> onnx.ModelProto:
     """A transposed convolution with bias, residual and ReLU, of an intermediate."""
     batch, cin, cout, height, width, kernel, strides, pads, more, dilation = SHAPES[name]
-    g = Graph("up", Form(opset=17))
+    g = ModelGraph("up", ExportForm(opset=17))
     x = activation(g, g.input("x", (batch, cin, height, width)), "silu")
     w = g.weight("w", random((cin, cout, *kernel), 1) / np.float32(np.sqrt(cin * np.prod(kernel) / np.prod(strides))))
     b = g.weight("b", random((cout,), 2))
@@ -71,7 +71,7 @@ def test_equals_double_precision(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         np.testing.assert_array_equal(again.view(np.int32), got.view(np.int32))
 
 
-def wherever_it_applies(target: Target, facts: ConvFacts, room: int | None) -> Plan | None:
+def wherever_it_applies(target: Target, facts: ConvFacts, room: int | None) -> WinogradPlan | None:
     return best_plan(target, facts, room) if applies(facts) else None
 
 
@@ -90,7 +90,7 @@ def wide(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def large(threads: int = 2, **options: object) -> Build:
-    g = Graph("up", Form(opset=17))
+    g = ModelGraph("up", ExportForm(opset=17))
     x = activation(g, g.input("x", (1, 128, 32, 32)), "relu")
     w = g.weight("w", random((128, 128, 4, 4), 1))
     model = g.finish(y=g.op("ConvTranspose", x, w, strides=[2, 2], pads=[1, 1, 1, 1]))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from halotile.passes.simplify import Simplify, simplify
 from halotile.passes.simplify.convert import read
-from halotile.passes.simplify.graph import CONST, Node
+from halotile.passes.simplify.graph import CONST, GraphNode
 from halotile.passes.simplify.rule import FLOAT_MODES
 from halotile.passes.simplify.rules import all_rules, rules_for
 from tvm import relax
@@ -84,7 +84,7 @@ GRAPHS = {"residual": residual_network, "transformer": transformer}
 def canonical(mod: Any) -> list[Any]:
     """The structure of the outputs, whatever the order of bindings and the values of constants."""
     graph = read(mod["main"])
-    keys: dict[Node, Any] = {n: hash(("input", k)) for k, n in enumerate(graph.inputs)}
+    keys: dict[GraphNode, Any] = {n: hash(("input", k)) for k, n in enumerate(graph.inputs)}
     for node in graph.order():
         if node.op == CONST:
             keys[node] = hash((CONST, node.array.shape))

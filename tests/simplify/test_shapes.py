@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from halotile.passes.simplify.slices import OPEN, Cut
+from halotile.passes.simplify.slices import OPEN, SliceAxis
 from tvm import relax
 
 op = relax.op
@@ -113,7 +113,7 @@ def test_slices_of_different_axes_merge(check):
 
 def test_the_closed_rule_for_slices_holds_for_every_length():
     """Exhaustively: whenever two cuts compose, the composition gives the same elements for every length."""
-    bounds = [Cut(b, e, s) for b in (0, 1, 3) for e in (OPEN, 2, 5, -1, -2, -4) for s in (1, 2, 3)]
+    bounds = [SliceAxis(b, e, s) for b in (0, 1, 3) for e in (OPEN, 2, 5, -1, -2, -4) for s in (1, 2, 3)]
     composed = 0
     for first, second in itertools.product(bounds, bounds):
         both = first.then(second)
@@ -122,7 +122,7 @@ def test_the_closed_rule_for_slices_holds_for_every_length():
         composed += 1
         for n in range(14):
 
-            def elements(cut: Cut, values: list[int]) -> list[int]:
+            def elements(cut: SliceAxis, values: list[int]) -> list[int]:
                 return values[cut.begin : None if cut.end == OPEN else cut.end : cut.stride]
 
             everything = list(range(n))

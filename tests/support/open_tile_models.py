@@ -10,7 +10,7 @@ import onnx
 from halotile.compiler import pipeline
 from halotile.compiler.state import STAGES, Build, Options
 from halotile.passes.tile.open.plan import Tiles
-from halotile.passes.tile.open.tile import Source
+from halotile.passes.tile.open.tile import TwinSource
 from halotile.passes.tile.open.twin import Twins
 from halotile.passes.tile.plan.form import Untileable
 from halotile.passes.tile.search.program import Program
@@ -74,7 +74,7 @@ class Prepared:
     """A model up to the tile stage, whose groups from ``first`` to ``last`` can be one tile group."""
 
     build: Build
-    source: Source
+    source: TwinSource
     program: Program
     first: int
     last: int
@@ -99,14 +99,14 @@ def prepared(model: onnx.ModelProto) -> Iterator[Prepared]:
             pipeline._STAGE_FUNCTIONS[stage](build)
         assert build.imported is not None
         twins = Twins({s.name: s.typical for s in build.imported.symbols})
-        source = Source(twins, build.layouts, build.places, build.target, build.options.policy, 2)
+        source = TwinSource(twins, build.layouts, build.places, build.target, build.options.policy, 2)
         program = source.program(build.groups, (*build.graph.inputs, *build.graph.outputs))
         last = len(build.groups) - 1
         first = min(f for f in range(last + 1) if _plans(source, program, f, last))
         yield Prepared(build, source, program, first, last)
 
 
-def _plans(source: Source, program: Program, first: int, last: int) -> bool:
+def _plans(source: TwinSource, program: Program, first: int, last: int) -> bool:
     try:
         source.of(program, first, last, Tiles(4, None))
     except Untileable:

@@ -15,7 +15,7 @@ import numpy as np
 from compiled import Compiled, module_of, native, weight
 from halotile.compiler import pipeline
 from halotile.compiler.state import Build, Options
-from halotile.passes.fuse.graph import Graph, build_graph
+from halotile.passes.fuse.graph import ProgramGraph, build_graph
 from halotile.schedules.conv import input_needs, supports_conv
 from halotile.schedules.general.channel_lanes import preserves_channels
 from halotile.schedules.matmul.folded_moves import producers
@@ -240,7 +240,7 @@ def run(cases: Sequence[Case], blocked: bool) -> tuple[Build, list[list[np.ndarr
     return build, split
 
 
-def _groups(graph: Graph) -> list[Group]:
+def _groups(graph: ProgramGraph) -> list[Group]:
     """One group for each connected part of the graph."""
     owner: dict[Value, int] = {}
     parts: dict[int, list[Node]] = {}

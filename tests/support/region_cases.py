@@ -9,17 +9,17 @@ import numpy as np
 import onnx
 from evaluate import one_node
 from halotile.compiler.frontend import import_model
-from halotile.passes.fuse.graph import Graph, build_graph
+from halotile.passes.fuse.graph import ProgramGraph, build_graph
 from onnx import helper, numpy_helper
 
 
-def graph_of(operator: str, inputs: Sequence[np.ndarray | None], outputs: int = 1, **kwargs: Any) -> Graph:
+def graph_of(operator: str, inputs: Sequence[np.ndarray | None], outputs: int = 1, **kwargs: Any) -> ProgramGraph:
     """The imported graph of one ONNX node."""
     model, _ = one_node(operator, inputs, outputs, **kwargs)
     return build_graph(import_model(model).module)
 
 
-def chain_of(shape: Sequence[int], *layers: tuple[str, list[np.ndarray], dict[str, Any]]) -> Graph:
+def chain_of(shape: Sequence[int], *layers: tuple[str, list[np.ndarray], dict[str, Any]]) -> ProgramGraph:
     """The imported graph of layers behind one another, each (operator, constants, attributes); opset 18."""
     nodes, weights = [], []
     name = "x"
@@ -41,7 +41,7 @@ def chain_of(shape: Sequence[int], *layers: tuple[str, list[np.ndarray], dict[st
 
 def build(
     shape: Sequence[int], *steps: tuple[str, str, str, dict[str, Any]], weights: Mapping[str, np.ndarray]
-) -> Graph:
+) -> ProgramGraph:
     """A graph of (operator, "inputs", "outputs", attributes); the input is x and the last output y."""
     nodes = [helper.make_node(o, i.split(), r.split(), name=r.split()[0], **a) for o, i, r, a in steps]
     graph = helper.make_graph(

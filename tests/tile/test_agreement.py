@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from halotile.compiler.pipeline import Build, Options, run_pipeline
-from halotile.passes.tile.search.model import Model
+from halotile.passes.tile.search.model import SearchModel
 from halotile.passes.tile.search.program import Program
 from halotile.schedules.conv import chosen
 from halotile.schedules.conv.select import FLOATS
@@ -83,11 +83,11 @@ def model() -> ModelProto:
     return layers()
 
 
-def planner(build: Build) -> Model:
+def planner(build: Build) -> SearchModel:
     """As the tile stage makes it."""
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
     policy = build.options.policy
-    return Model(program, build.target, policy.threads, policy, build.closing, tight=not policy.speed)
+    return SearchModel(program, build.target, policy.threads, policy, build.closing, tight=not policy.speed)
 
 
 def built(build: Build, group: Any) -> Request:

@@ -17,7 +17,7 @@ from halotile.compiler.runtime.loader import load
 from halotile.compiler.state import Build, Options
 from halotile.errors import HalotileError
 from halotile.passes.tile.plan.checker import check_plan
-from halotile.passes.tile.search.model import Model
+from halotile.passes.tile.search.model import SearchModel
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.search import Search
 
@@ -136,7 +136,7 @@ def test_runs_that_read_beside_what_they_write_are_no_choice() -> None:
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
     count = len(program.groups)
     assert any(program.joined(f, last) for last in range(count) for f in range(max(0, last - 3), last + 1))
-    model = Model(program, native(), 1)
+    model = SearchModel(program, native(), 1)
     assert Search(model).curve() and model.options is not None
     runs = [segment for options in model.options.values() for _, segment in options if segment.shape is not None]
     assert runs and all(program.joined(segment.first, segment.last) is None for segment in runs)
@@ -148,7 +148,7 @@ def test_what_a_tile_group_must_save_is_shared_by_cores(threads: int) -> None:
     neck = MODELS["detector_neck"].model(small=True, size=128)
     build = run_pipeline(neck, Options(target=native(), stop_after="layout", threads=threads))
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    curve, settle = Search(Model(program, native(), threads), 0.05).curve(), native().fitted.kernels.settle
+    curve, settle = Search(SearchModel(program, native(), threads), 0.05).curve(), native().fitted.kernels.settle
     assert any(choice.tiled for choice in curve)
     for choice in curve:
         beside = sum(0.05 * s.cycles + settle / threads for s in choice.tiled)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from compiled import native
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ModelGraph
 from halotile.benchmarks.layers import activation, conv
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import run_pipeline
@@ -67,7 +67,7 @@ def test_the_numbers_are_those_of_the_whole(unet: onnx.ModelProto, tmp_path: Pat
         assert np.array_equal(value, results[1][key])
 
 
-def kept_half(g: Graph, x: str) -> str:
+def kept_half(g: ModelGraph, x: str) -> str:
     """YOLO's cross-stage block: one half goes on, and all is joined again."""
     y = activation(g, conv(g, x, 64, 1), "silu")
     parts = [*g.ops("Split", y, g.const([32, 32], "int64"), outputs=2, axis=1)]
@@ -76,14 +76,14 @@ def kept_half(g: Graph, x: str) -> str:
     return conv(g, g.op("Concat", *parts, axis=1), 32, 1)
 
 
-def halves(g: Graph, x: str) -> str:
+def halves(g: ModelGraph, x: str) -> str:
     """Cut, and joined by a sum: there is no concatenation."""
     y = activation(g, conv(g, x, 64, 3), "relu")
     a, b = g.ops("Split", y, g.const([32, 32], "int64"), outputs=2, axis=1)
     return conv(g, g.op("Add", conv(g, a, 32, 3), conv(g, b, 32, 5)), 16, 3)
 
 
-def first_channels(g: Graph, x: str) -> str:
+def first_channels(g: ModelGraph, x: str) -> str:
     """Cut twice at other places, which overlap."""
     y = activation(g, conv(g, x, 80, 3), "relu")
     first = g.op("Slice", y, *(g.const([v], "int64") for v in (0, 48, 1)))
@@ -93,8 +93,8 @@ def first_channels(g: Graph, x: str) -> str:
 
 @pytest.mark.parametrize("layers", [kept_half, halves, first_channels])
 @pytest.mark.parametrize("size", [(48, 40), (37, 23)])
-def test_cuts_come_back_too(layers: Callable[[Graph, str], str], size: tuple[int, int], tmp_path: Path) -> None:
-    g = Graph("cuts")
+def test_cuts_come_back_too(layers: Callable[[ModelGraph, str], str], size: tuple[int, int], tmp_path: Path) -> None:
+    g = ModelGraph("cuts")
     model = g.finish(y=layers(g, conv(g, g.input("x", (1, 3, *size)), 32, 3)))
     off = run_pipeline(model, Options(target=native(), stop_after="plan", tile="off"))
     cuts = {"relax.split", "relax.strided_slice"}

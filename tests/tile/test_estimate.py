@@ -16,7 +16,7 @@ from halotile.passes.tile.plan.checker import check_plan
 from halotile.passes.tile.plan.form import RECOMPUTE, RING
 from halotile.passes.tile.search.bandwidth import Rates
 from halotile.passes.tile.search.decide import plan_segment
-from halotile.passes.tile.search.model import Model, Shape, shapes
+from halotile.passes.tile.search.model import SearchModel, Shape, shapes
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.segments import segments_of
 from halotile.schedules.words.group import Scratch
@@ -26,13 +26,13 @@ from tvm import relax
 
 
 @pytest.fixture(scope="module")
-def edsr() -> Model:
+def edsr() -> SearchModel:
     """Some twenty convolutions, 3 x 3, whose rings take in six rows at a time (Winograd's tiles)."""
     build = run_pipeline(
         MODELS["edsr"].model(small=True, height=160, width=256), Options(target=native(), stop_after="layout")
     )
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    return Model(program, native(), 2)
+    return SearchModel(program, native(), 2)
 
 
 FORMS = [(6, 1, True), (6, 2, True), (12, 2, True), (8, 2, True), (3, 2, False), (8, 1, False)]
@@ -43,7 +43,7 @@ SAVING = [(24, 1, True), (36, 2, False), (16, 1, False)]
     ("rows", "bands", "units", "saves"), [*((*f, False) for f in FORMS), *((*f, True) for f in SAVING)]
 )
 def test_the_bytes_of_deep_groups_are_known_before_they_are_planned(
-    edsr: Model, rows: int, bands: int, units: bool, saves: bool
+    edsr: SearchModel, rows: int, bands: int, units: bool, saves: bool
 ) -> None:
     """Each ring lags a whole unit behind the one before, and a band that begins inside the image fills at its pace: a
     row that appeared before anybody wants it once made every ring hold all that its readers' first stripe needs."""
@@ -68,7 +68,7 @@ def test_the_bytes_of_deep_groups_are_known_before_they_are_planned(
     assert max(sizes) <= 3 * rows + 8
 
 
-def test_many_shapes_at_once_are_each_as_alone(edsr: Model) -> None:
+def test_many_shapes_at_once_are_each_as_alone(edsr: SearchModel) -> None:
     """Rings and windows, bands, blocks and units side by side, with one value in the other mode."""
     other = frozenset(edsr.program.groups[4].outputs)
     shapes = [
@@ -101,14 +101,14 @@ def test_what_kernels_of_whole_layers_take_beside_is_known(threads: int) -> None
     model = MODELS["edsr"].model(small=True, height=48, width=64, features=64, blocks=1)
     build = run_pipeline(model, Options(target=native(), stop_after="schedule", tile="off", threads=threads))
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    costs = Model(program, native(), threads)
+    costs = SearchModel(program, native(), threads)
     taken = [sum(o.bytes for o in k.operands if isinstance(o, Scratch)) for k in build.kernels]
     assert max(taken) > 64 * 1024
     assert [costs.whole(i).scratch for i in range(len(build.groups))] == taken
 
 
 def test_rings_that_a_large_third_level_would_lose_cost_more_than_saved_rows(
-    edsr: Model, monkeypatch: pytest.MonkeyPatch
+    edsr: SearchModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Saved rows leave windows that all members share; rings of their own are each come to again a stripe later."""
     groups = edsr.program.groups
@@ -138,7 +138,7 @@ def test_a_small_box_reads_all_weights() -> None:
 
     build = staged(module_of([np.zeros((1, 512, 28, 28), "float32")], body), target, tiled=False)
     places = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    model = Model(places, target, 1)
+    model = SearchModel(places, target, 1)
     convs = [i for i, g in enumerate(places.groups) if g.anchor is not None]
     (uneven,) = segments_of(model, convs[0], convs[-1], [Shape(24, 28, 1, RING, units=True)])
     assert uneven is not None
@@ -157,7 +157,7 @@ def test_windows_that_layers_ask_for_take_no_time_of_their_own() -> None:
         return x
 
     build = staged(module_of([np.zeros((1, 64, 144, 1280), "float32")], body), target, tiled=False)
-    model = Model(Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs)), target, 1)
+    model = SearchModel(Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs)), target, 1)
     first, last = (i for i, g in enumerate(model.program.groups) if g.anchor is not None)
     assert model.cost(last).asks
     both = [Shape(24, 1280, 1, RING), Shape(12, 160, 1, RING)]  # windows of 8 MB, and of half a MB
@@ -181,12 +181,12 @@ def test_rows_that_move_pass_the_caches() -> None:
         return relax.op.nn.conv2d(x, weight(w), padding=1)
 
     build = staged(module_of([np.zeros((1, 3, 288, 1280), "float32")], body), target, tiled=False)
-    model = Model(Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs)), target, 1)
+    model = SearchModel(Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs)), target, 1)
     first, last = (i for i, g in enumerate(model.program.groups) if g.anchor is not None)
     shape = [Shape(24, 1280, 1, RING)]
     (moving,) = segments_of(model, first, last, shape)
     fitted = target.fitted.with_values({("kernels", "copied"): 0.0})
-    (free,) = segments_of(Model(model.program, replace(target, fitted=fitted), 1), first, last, shape)
+    (free,) = segments_of(SearchModel(model.program, replace(target, fitted=fitted), 1), first, last, shape)
     assert moving is not None and free is not None
     moved = 2 * 2 * 1282 * 64 * 4 * (288 // 24)
     assert moving.cycles - free.cycles > moved / model.rates.far

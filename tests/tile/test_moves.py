@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 from compiled import native
-from halotile.benchmarks.graph import Form as Style
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ExportForm as Style
+from halotile.benchmarks.graph import ModelGraph
 from halotile.benchmarks.layers import activation, conv, max_pool
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Build, Options
 from halotile.passes.tile.plan.form import RING
-from halotile.passes.tile.search.model import Model, Shape
+from halotile.passes.tile.search.model import SearchModel, Shape
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.segments import segments_of
 from halotile.targets.fitted import usual
@@ -27,26 +27,26 @@ BOARD = replace(
 )
 
 
-def model_of(g: Graph, y: str, target: Target = SERVER, threads: int = 1) -> Model:
+def model_of(g: ModelGraph, y: str, target: Target = SERVER, threads: int = 1) -> SearchModel:
     build: Build = run_pipeline(g.finish(y=y), Options(target, stop_after="layout", threads=threads))
     placed = frozenset((*build.graph.inputs, *build.graph.outputs))
-    return Model(Program(build.groups, build.layouts, build.places, placed), target, threads)
+    return SearchModel(Program(build.groups, build.layouts, build.places, placed), target, threads)
 
 
-def whole_model(name: str) -> Model:
+def whole_model(name: str) -> SearchModel:
     build = run_pipeline(MODELS[name].model(), Options(SERVER, stop_after="layout", threads=1))
     placed = frozenset((*build.graph.inputs, *build.graph.outputs))
-    return Model(Program(build.groups, build.layouts, build.places, placed), SERVER, 1)
+    return SearchModel(Program(build.groups, build.layouts, build.places, placed), SERVER, 1)
 
 
-def cycles(model: Model, operator: str) -> float:
+def cycles(model: SearchModel, operator: str) -> float:
     """Of the group computed whole that has ``operator``."""
     (index,) = [i for i, g in enumerate(model.program.groups) if operator in g.operators]
     return model.whole(index).cycles
 
 
-def pooled(size: int, target: Target = SERVER, threads: int = 1) -> Model:
-    g = Graph("pool", Style(opset=17))
+def pooled(size: int, target: Target = SERVER, threads: int = 1) -> SearchModel:
+    g = ModelGraph("pool", Style(opset=17))
     x = conv(g, g.input("x", (1, 3, size, size)), 32, 3)
     return model_of(g, conv(g, max_pool(g, x, 2, 2), 32, 3), target, threads)
 
@@ -84,7 +84,7 @@ def test_what_a_map_writes_over_is_near() -> None:
 def test_long_epilogues_count() -> None:
     found = []
     for kind in ("relu", "sigmoid"):
-        g = Graph("depthwise", Style(opset=17))
+        g = ModelGraph("depthwise", Style(opset=17))
         x = conv(g, g.input("x", (1, 3, 56, 56)), 64, 3)
         y = activation(g, conv(g, x, 64, 3, groups=64, name="depthwise"), kind)
         model = model_of(g, conv(g, y, 16, 1))
@@ -118,7 +118,7 @@ def test_chains_of_depthwise_layers_are_tiled_by_default(threads: int) -> None:
 @pytest.mark.parametrize("shape", [(1, 8, 40, 40), (8, 40), (2, 8, 40)])
 def test_of_what_no_box_is_known_nothing_is_believed(shape: tuple[int, ...]) -> None:
     """Values of other ranks, and operators whose regions have no rule."""
-    g = Graph("turned", Style(opset=17))
+    g = ModelGraph("turned", Style(opset=17))
     x = activation(g, g.input("x", shape), "sigmoid")
     start, end, axis, step = (g.const([number], "int64") for number in (-1, -(1 << 31), len(shape) - 1, -1))
     model = model_of(g, activation(g, g.op("Slice", x, start, end, axis, step), "sigmoid"))

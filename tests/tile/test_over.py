@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiled import native
-from halotile.benchmarks.graph import Form as Style
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ExportForm as Style
+from halotile.benchmarks.graph import ModelGraph
 from halotile.benchmarks.layers import activation, conv, max_pool
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Build, Options
 from halotile.passes.tile.plan.checker import check_plan
 from halotile.passes.tile.plan.form import RING, Form
 from halotile.passes.tile.plan.lower import lower
-from halotile.passes.tile.search.model import Model, Shape
+from halotile.passes.tile.search.model import SearchModel, Shape
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.segments import segments_of
 from halotile.schedules.tiled import core_sharing as sharing_module
@@ -33,7 +33,7 @@ BY_FOURTEEN = 3 if native().lanes("float32") == 16 else 0
 def bottlenecks(count: int = 3, width: int = 28, kernel: int = 3, seed: int | None = None) -> Build:
     """x + 1x1(3x3(1x1(x))), several times; with a ``seed``, of random kernels, a layer more or fewer in each."""
     rng = np.random.default_rng(seed)
-    g = Graph("chain", Style(opset=17))
+    g = ModelGraph("chain", Style(opset=17))
     x = activation(g, conv(g, g.input("x", (1, 16, 40, width)), 64, 1), "relu")
     for _ in range(count):
         y = activation(g, conv(g, x, 16, 1), "relu")
@@ -46,7 +46,7 @@ def bottlenecks(count: int = 3, width: int = 28, kernel: int = 3, seed: int | No
 
 def blocks(count: int = 3, width: int = 28, winograd: bool = False) -> Build:
     """x + 3x3(3x3(x)), several times, and the first x once more: windows have places outside of the image."""
-    g = Graph("chain", Style(opset=17))
+    g = ModelGraph("chain", Style(opset=17))
     x = first = conv(g, g.input("x", (1, 3, 40, width)), 32, 3)
     for _ in range(count):
         x = g.op("Add", conv(g, activation(g, conv(g, x, 32, 3), "relu"), 32, 3), x)
@@ -54,9 +54,9 @@ def blocks(count: int = 3, width: int = 28, winograd: bool = False) -> Build:
     return run_pipeline(g.finish(y=x), Options(native(), stop_after="layout", winograd=winograd, threads=2))
 
 
-def model_of(build: Build) -> Model:
+def model_of(build: Build) -> SearchModel:
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    return Model(program, native(), 2, build.options.policy, tight=True, saving=True)
+    return SearchModel(program, native(), 2, build.options.policy, tight=True, saving=True)
 
 
 def planned(build: Build, rows: int, bands: int = 1, sharing: int = 1, inplace: bool = True) -> TilePlan:
@@ -114,7 +114,7 @@ def test_the_checker_knows_what_is_overwritten() -> None:
 
 def test_only_where_nobody_reads_it_afterwards() -> None:
     """Nor where a 3 x 3 layer needs a row in the next stripe that the sum, a 1 x 1 layer's, would be written over."""
-    g = Graph("chain", Style(opset=17))
+    g = ModelGraph("chain", Style(opset=17))
     x = activation(g, conv(g, g.input("x", (1, 16, 40, 28)), 64, 1), "relu")
     y = activation(g, g.op("Add", conv(g, conv(g, x, 16, 3), 64, 1), x), "relu")
     z = activation(g, g.op("Add", conv(g, conv(g, y, 16, 1), 64, 1), x), "relu")
@@ -126,7 +126,7 @@ def test_only_where_nobody_reads_it_afterwards() -> None:
 
 def few(width: int) -> Build:
     """x + 1x1(3x3(1x1(x))) in few channels, whose sum is written plain, as the input is, before another layer."""
-    g = Graph("chain", Style(opset=17))
+    g = ModelGraph("chain", Style(opset=17))
     x = g.input("x", (2, 4, 40, width))
     y = activation(g, conv(g, activation(g, conv(g, x, 8, 1), "relu"), 8, 3, groups=8), "relu")
     x = activation(g, conv(g, max_pool(g, g.op("Add", conv(g, y, 4, 1), x), 2, 2), 16, 3), "relu")

@@ -9,8 +9,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from compiled import native
-from halotile.benchmarks.graph import Form as Style
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ExportForm as Style
+from halotile.benchmarks.graph import ModelGraph
 from halotile.benchmarks.layers import activation, conv, conv_transpose, max_pool
 from halotile.benchmarks.models import MODELS as MODELS_OF_THE_HARNESS
 from halotile.compiler.pipeline import run_pipeline
@@ -22,7 +22,7 @@ from halotile.passes.tile.plan.concat_parts import Parts, parts_of
 from halotile.passes.tile.plan.form import RING, Form
 from halotile.passes.tile.plan.lower import lower
 from halotile.passes.tile.search import segments as grow_module
-from halotile.passes.tile.search.model import Model, Shape
+from halotile.passes.tile.search.model import SearchModel, Shape
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.reinstate_concats import reinstated
 from halotile.passes.tile.search.segments import segments_of
@@ -35,25 +35,25 @@ from interleaved import interleaved
 from tile_forms import finished, given, taken, untiled, whole
 
 
-def joined(g: Graph, *parts: str) -> str:
+def joined(g: ModelGraph, *parts: str) -> str:
     return g.op("Concat", *parts, axis=1)
 
 
-def two(g: Graph, x: str) -> str:
+def two(g: ModelGraph, x: str) -> str:
     """Both made in the group."""
     x = conv(g, x, 16, 3)
     a, b = activation(g, conv(g, x, 32, 3), "relu"), conv(g, x, 16, 1)
     return conv(g, conv(g, joined(g, a, b), 32, 3), 16, 3)
 
 
-def three(g: Graph, x: str) -> str:
+def three(g: ModelGraph, x: str) -> str:
     """Of channels that are no whole block at the end."""
     x = conv(g, x, 16, 3)
     a, b, c = conv(g, x, 16, 1), conv(g, x, 32, 5), max_pool(g, conv(g, x, 20, 1), 3, 1, 1)
     return conv(g, joined(g, a, b, c), 16, 3)
 
 
-def decoder(g: Graph, x: str) -> str:
+def decoder(g: ModelGraph, x: str) -> str:
     """Boxes of a transposed convolution begin at even rows and columns; the skip is made outside of the group."""
     skip = conv(g, x, 32, 3)
     x = conv(g, max_pool(g, skip, 2, 2), 32, 3)
@@ -61,7 +61,7 @@ def decoder(g: Graph, x: str) -> str:
     return conv(g, conv(g, x, 32, 3), 16, 3)
 
 
-def dense(g: Graph, x: str) -> str:
+def dense(g: ModelGraph, x: str) -> str:
     """Each layer reads all before: what others read as well is copied."""
     x = conv(g, x, 16, 3)
     for _ in range(3):
@@ -69,21 +69,21 @@ def dense(g: Graph, x: str) -> str:
     return conv(g, x, 16, 3)
 
 
-def strided(g: Graph, x: str) -> str:
+def strided(g: ModelGraph, x: str) -> str:
     """The last column and row are not read."""
     x = conv(g, x, 16, 3)
     x = joined(g, conv(g, x, 16, 3), conv(g, x, 16, 1))
     return conv(g, conv(g, x, 16, 1, stride=2), 16, 3)
 
 
-def residual(g: Graph, x: str) -> str:
+def residual(g: ModelGraph, x: str) -> str:
     """The second part could take the window of what it adds."""
     x = y = conv(g, x, 16, 3)
     y = g.op("Add", conv(g, conv(g, y, 16, 3), 16, 1), x)
     return conv(g, joined(g, conv(g, x, 16, 3), y), 16, 3)
 
 
-MODELS: dict[Callable[[Graph, str], str], tuple[int, int]] = {  # concatenations that have parts, and copies
+MODELS: dict[Callable[[ModelGraph, str], str], tuple[int, int]] = {  # concatenations that have parts, and copies
     two: (1, 0),
     three: (1, 0),
     decoder: (1, 1),
@@ -93,8 +93,8 @@ MODELS: dict[Callable[[Graph, str], str], tuple[int, int]] = {  # concatenations
 }
 
 
-def built(make: Callable[[Graph, str], str], width: int = 28, height: int = 40, batch: int = 1) -> Build:
-    g = Graph("parts", Style(opset=17))
+def built(make: Callable[[ModelGraph, str], str], width: int = 28, height: int = 40, batch: int = 1) -> Build:
+    g = ModelGraph("parts", Style(opset=17))
     y = make(g, g.input("x", (batch, 16, height, width)))
     options = Options(native(), stop_after="layout", winograd=False, threads=2)
     build = run_pipeline(g.finish(y=y), options)
@@ -120,7 +120,7 @@ def copies(plan: TilePlan) -> int:
     return sum(m.operators == ("halotile.copy",) for m in plan.members)
 
 
-def of_whole(build: Build, plan: TilePlan, make: Callable[[Graph, str], str], *shape: int) -> None:
+def of_whole(build: Build, plan: TilePlan, make: Callable[[ModelGraph, str], str], *shape: int) -> None:
     np.testing.assert_array_equal(finished(build, plan).run([given(build)])[0], untiled(built, make, *shape))
 
 
@@ -139,7 +139,7 @@ def of_whole(build: Build, plan: TilePlan, make: Callable[[Graph, str], str], *s
     ],
 )
 def test_the_bits_are_those_of_the_whole(
-    make: Callable[[Graph, str], str],
+    make: Callable[[ModelGraph, str], str],
     rows: int,
     columns: int | None,
     form: dict[str, object],
@@ -191,7 +191,7 @@ def lowered_apart(build: Build, rows: int) -> TilePlan:
         return planned(build, rows)
 
 
-def deep(g: Graph, x: str) -> str:
+def deep(g: ModelGraph, x: str) -> str:
     """Some of the sums take the window of what they add; those that are parts have one already."""
     x = conv(g, x, 32, 3)
     for _ in range(3):
@@ -234,7 +234,7 @@ def test_the_checker_knows_where_parts_lie() -> None:
 @pytest.mark.parametrize(("make", "saves"), [*((m, False) for m in MODELS), (deep, False), (deep, True)])
 @pytest.mark.parametrize("sharing", [1, 2])
 def test_the_estimate_counts_no_windows_of_parts(
-    make: Callable[[Graph, str], str], saves: bool, sharing: int, monkeypatch: pytest.MonkeyPatch
+    make: Callable[[ModelGraph, str], str], saves: bool, sharing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = built(make)
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
@@ -245,7 +245,7 @@ def test_the_estimate_counts_no_windows_of_parts(
     for apart in (False, True):
         if apart:
             monkeypatch.setattr(grow_module, "joins_blocks", lambda *_: False)
-        model = Model(program, native(), 2, Policy.of(exact=True), tight=True, saving=True)
+        model = SearchModel(program, native(), 2, Policy.of(exact=True), tight=True, saving=True)
         (segment,) = segments_of(model, able[0], able[-1], [shape])
         assert segment is not None
         found.append(segment)
@@ -254,24 +254,24 @@ def test_the_estimate_counts_no_windows_of_parts(
     assert with_parts.scratch <= without.scratch and with_parts.cycles < without.cycles
 
 
-def odd(g: Graph, x: str) -> str:
+def odd(g: ModelGraph, x: str) -> str:
     """The second part would begin in the middle of a block."""
     x = conv(g, x, 16, 3)
     return conv(g, joined(g, conv(g, x, 20, 3), conv(g, x, 12, 1)), 16, 3)
 
 
-def rows_joined(g: Graph, x: str) -> str:
+def rows_joined(g: ModelGraph, x: str) -> str:
     x = conv(g, x, 16, 3)
     return conv(g, g.op("Concat", conv(g, x, 16, 3), conv(g, x, 16, 1), axis=2), 16, 3)
 
 
-def twice(g: Graph, x: str) -> str:
+def twice(g: ModelGraph, x: str) -> str:
     x = conv(g, conv(g, x, 16, 3), 16, 3)
     return conv(g, joined(g, x, x), 16, 3)
 
 
 @pytest.mark.parametrize(("make", "batch"), [(two, 2), (odd, 1), (rows_joined, 1), (twice, 1)])
-def test_others_are_copied(make: Callable[[Graph, str], str], batch: int) -> None:
+def test_others_are_copied(make: Callable[[ModelGraph, str], str], batch: int) -> None:
     """Images of a batch lie apart; blocks are whole; rows are no channels; one value can't lie in two places."""
     build = built(make, 28, 40, batch)
     assert any("relax.concat" in g.operators for g in build.groups)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from halotile.schedules.tiled.program import Call, Loop, Program, fold_stripes, fold_tasks
+from halotile.schedules.tiled.program import Call, DriverProgram, Loop, fold_stripes, fold_tasks
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,7 +60,7 @@ def test_tasks_of_one_form_share_it(stripes: int, period: int, phase: int, tasks
     given_tasks = [
         [[Call(c.part, tuple(n + 100 * t for n in c.numbers)) for c in calls] for calls in first] for t in range(tasks)
     ]
-    program: Program = fold_tasks(given_tasks)
+    program: DriverProgram = fold_tasks(given_tasks)
     assert len(program.forms) == 1
     for t, wanted in enumerate(given_tasks):
         row = [int(n) for n in np.asarray(program.table)[t]]

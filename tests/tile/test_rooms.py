@@ -14,10 +14,10 @@ from compiled import native
 from halotile.benchmarks.models import MODELS, random_inputs
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
-from halotile.passes.tile.search.model import Model
+from halotile.passes.tile.search.model import SearchModel
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.refine import refined
-from halotile.passes.tile.search.search import Choice, Live
+from halotile.passes.tile.search.search import CurvePoint, Live
 from halotile.schedules.dispatch import build_kernel
 from halotile.schedules.words.group import Scratch
 
@@ -34,7 +34,7 @@ def edsr() -> onnx.ModelProto:
 def test_a_kernel_holds_what_its_room_was_said_to_leave_it(edsr: onnx.ModelProto, threads: int) -> None:
     build = run_pipeline(edsr, Options(target=TWO_PORTS, stop_after="layout", threads=threads))
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    model = Model(program, TWO_PORTS, threads, tight=True)
+    model = SearchModel(program, TWO_PORTS, threads, tight=True)
     index = max(range(len(build.groups)), key=lambda i: len(model.besides(i)))
     ways, times = model.besides(index), [s.cycles for s in model.wholes(index)]
     assert len(ways) > 2 and ways[0].room is None and ways[-1].room == ways[-1].bytes == 0
@@ -53,9 +53,9 @@ def test_room_that_is_there_is_taken() -> None:
     small = MODELS["edsr"].model(small=True, height=8, width=8, features=64, blocks=1)
     build = run_pipeline(small, Options(target=TWO_PORTS, stop_after="layout", threads=1))
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    model = Model(program, TWO_PORTS, 1, tight=True)
+    model = SearchModel(program, TWO_PORTS, 1, tight=True)
     memory, parts = Live(model), tuple(model.wholes(i)[-1] for i in range(len(build.groups)))
-    choice = Choice(max(memory.of(p) for p in parts), sum(p.cycles for p in parts), parts)
+    choice = CurvePoint(max(memory.of(p) for p in parts), sum(p.cycles for p in parts), parts)
     better = refined(model, choice, math.inf)
     assert choice.rooms and not better.rooms
     assert better.cycles < choice.cycles and better.bytes > choice.bytes

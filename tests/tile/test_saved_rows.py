@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiled import native
-from halotile.benchmarks.graph import Form as Style
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ExportForm as Style
+from halotile.benchmarks.graph import ModelGraph
 from halotile.benchmarks.layers import activation, conv
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import run_pipeline
@@ -20,7 +20,7 @@ from halotile.passes.tile.plan.checker import check_plan
 from halotile.passes.tile.plan.form import Form, Untileable
 from halotile.passes.tile.plan.lower import lower
 from halotile.passes.tile.search.decide import untiled
-from halotile.passes.tile.search.model import Model, shapes
+from halotile.passes.tile.search.model import SearchModel, shapes
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.search import Search
 from halotile.schedules.tiled import PartSizes, TiledKernel, sized_tiled
@@ -34,7 +34,7 @@ from tile_forms import finished, whole
 
 def chain(layers: int = 5, channels: int = 32, winograd: bool = False) -> Build:
     """3 x 3 layers, each of which reads two rows of the stripe before."""
-    g = Graph("chain", Style(opset=17))
+    g = ModelGraph("chain", Style(opset=17))
     x = g.input("x", (1, channels, 40, 24))
     for _ in range(layers):
         x = activation(g, conv(g, x, channels, 3), "relu")
@@ -153,12 +153,12 @@ def test_half_of_the_arena_costs_resnet50_little(threads: int) -> None:
 def test_rows_are_saved_where_tiling_costs_time_alone() -> None:
     build = chain()
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    model = Model(program, native(), 2, tight=True)
+    model = SearchModel(program, native(), 2, tight=True)
     whole, smallest = untiled(program, model), Search(model).curve()[0]
     assert smallest.bytes < whole.bytes and smallest.cycles > whole.cycles
-    assert not tile.Tile(memory_budget=int(whole.bytes))._slower(model)
-    assert tile.Tile(memory_budget=int(smallest.bytes))._slower(model)
-    assert tile.Tile(optimize="memory")._slower(model)
+    assert not tile.TilePass(memory_budget=int(whole.bytes))._slower(model)
+    assert tile.TilePass(memory_budget=int(smallest.bytes))._slower(model)
+    assert tile.TilePass(optimize="memory")._slower(model)
 
 
 def test_the_smallest_arena_is_named_with_rows_that_are_saved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,14 +167,14 @@ def test_the_smallest_arena_is_named_with_rows_that_are_saved(monkeypatch: pytes
     seen: list[bool] = []
     decide = tile.decide
 
-    def watched(variants: list[Model], *others: object) -> object:
+    def watched(variants: list[SearchModel], *others: object) -> object:
         seen.append(any(v.saving for v in variants))
         return decide(variants, *others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(tile, "decide", watched)
     said = []
     for slower in (True, False):
-        monkeypatch.setattr(tile.Tile, "_slower", lambda self, model, slower=slower: slower)
+        monkeypatch.setattr(tile.TilePass, "_slower", lambda self, model, slower=slower: slower)
         with pytest.raises(HalotileError, match="smallest arena") as error:
             run_pipeline(model, Options(native(), threads=1, memory_budget=1, stop_after="plan"))
         said.append(str(error.value))
@@ -184,7 +184,7 @@ def test_the_smallest_arena_is_named_with_rows_that_are_saved(monkeypatch: pytes
 def random_chain(seed: int) -> tuple[Build, TilePlan | None]:
     """Layers of several heights, strides and skips, in a random form."""
     rng = np.random.default_rng(seed)
-    g = Graph("chain", Style(opset=17))
+    g = ModelGraph("chain", Style(opset=17))
     x = before = g.input("x", (1, 16, int(rng.integers(30, 60)), 20))
     for _ in range(int(rng.integers(3, 8))):
         kind = int(rng.integers(5))

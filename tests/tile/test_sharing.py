@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compiled import Compiled, native
-from halotile.benchmarks.graph import Form as Style
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ExportForm as Style
+from halotile.benchmarks.graph import ModelGraph
 from halotile.benchmarks.layers import activation, conv
 from halotile.benchmarks.models import MODELS
 from halotile.compiler.pipeline import run_pipeline
@@ -15,7 +15,7 @@ from halotile.passes.tile.plan.checker import check_plan
 from halotile.passes.tile.plan.form import RING, Form
 from halotile.passes.tile.plan.lower import lower
 from halotile.passes.tile.search.decide import plan_segment
-from halotile.passes.tile.search.model import Model, Segment, Shape, shapes
+from halotile.passes.tile.search.model import SearchModel, Segment, Shape, shapes
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.segments import segments_of
 from halotile.schedules.tiled import core_sharing as sharing_module
@@ -31,13 +31,13 @@ def edsr(budget: int | None = None, **options: str) -> Build:
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model() -> SearchModel:
     build = edsr(stop_after="layout")
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    return Model(program, native(), 2, tight=True)
+    return SearchModel(program, native(), 2, tight=True)
 
 
-def chain(model: Model, shape: Shape) -> tuple[TilePlan, Segment]:
+def chain(model: SearchModel, shape: Shape) -> tuple[TilePlan, Segment]:
     groups = model.program.groups
     able = [i for i in range(len(groups)) if model.program.refusal(i) is None and groups[i].anchor is not None]
     (segment,) = segments_of(model, able[0], able[-1], [shape])
@@ -45,7 +45,7 @@ def chain(model: Model, shape: Shape) -> tuple[TilePlan, Segment]:
     return plan_segment(model, segment), segment
 
 
-def test_a_shared_chain_repeats_no_work_and_has_its_windows_once(model: Model) -> None:
+def test_a_shared_chain_repeats_no_work_and_has_its_windows_once(model: SearchModel) -> None:
     width = next(g for g in reversed(model.program.groups) if g.anchor is not None).outputs[0].shape[3]
     (ours, found), (bands, other) = (
         chain(model, Shape(8, width, b, RING, sharing=s)) for b, s in ((1, 2), (2, 1))
@@ -56,7 +56,7 @@ def test_a_shared_chain_repeats_no_work_and_has_its_windows_once(model: Model) -
     assert found.scratch < 0.7 * other.scratch and found.cycles < other.cycles
 
 
-def test_cores_take_all_columns_once_and_the_same_in_each_step(model: Model) -> None:
+def test_cores_take_all_columns_once_and_the_same_in_each_step(model: SearchModel) -> None:
     width = next(g for g in reversed(model.program.groups) if g.anchor is not None).outputs[0].shape[3]
     plan, _ = chain(model, Shape(8, width, 1, RING, sharing=2))
     sharing = Sharing(plan)
@@ -76,7 +76,7 @@ def test_cores_take_all_columns_once_and_the_same_in_each_step(model: Model) -> 
 
 
 @pytest.mark.parametrize("wide", [1, 1 << 20])
-def test_cores_may_be_ahead_of_each_other(model: Model, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_may_be_ahead_of_each_other(model: SearchModel, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """From one wait to the next, by columns and by rows."""
     monkeypatch.setattr(sharing_module, "WIDE", wide)
     width = next(g for g in reversed(model.program.groups) if g.anchor is not None).outputs[0].shape[3]
@@ -87,7 +87,7 @@ def test_cores_may_be_ahead_of_each_other(model: Model, wide: int, monkeypatch: 
         assert check_plan(interleaved(plan, last_first)).problems == []
 
 
-def test_a_wait_too_few_is_found(monkeypatch: pytest.MonkeyPatch, model: Model) -> None:
+def test_a_wait_too_few_is_found(monkeypatch: pytest.MonkeyPatch, model: SearchModel) -> None:
     monkeypatch.setattr(sharing_module._Phase, "forbids", lambda *_: False)
     width = next(g for g in reversed(model.program.groups) if g.anchor is not None).outputs[0].shape[3]
     plan, _ = chain(model, Shape(8, width, 1, RING, sharing=2))
@@ -96,7 +96,7 @@ def test_a_wait_too_few_is_found(monkeypatch: pytest.MonkeyPatch, model: Model) 
 
 
 def bottlenecks() -> Build:
-    g = Graph("bottlenecks", Style(opset=17))
+    g = ModelGraph("bottlenecks", Style(opset=17))
     x = g.input("x", (1, 64, 32, 28))
     for _ in range(3):
         y = activation(g, conv(g, x, 32, 1), "relu")

@@ -13,7 +13,7 @@ from halotile.compiler.state import Options
 from halotile.errors import HalotileError
 from halotile.passes.tile.search import decide
 from halotile.passes.tile.search.decide import plan_segment
-from halotile.passes.tile.search.model import Model
+from halotile.passes.tile.search.model import SearchModel
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.search import Search
 from halotile.schedules.tiled import PartSizes, TiledKernel, build_tiled, sized_tiled
@@ -27,7 +27,7 @@ def test_sizes_are_those_of_the_kernels(name: str) -> None:
     """Transforms on scratch of their own, direct, transposed and depthwise convolutions, pools, resizing."""
     build = run_pipeline(MODELS[name].model(small=True), Options(target=native(), stop_after="layout", threads=2))
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    model = Model(program, native(), 2, tight=True)
+    model = SearchModel(program, native(), 2, tight=True)
     curve = Search(model).curve()
     segments = {s for choice in curve[:: max(1, len(curve) // 3)] for s in choice.tiled}
     assert segments
@@ -48,7 +48,7 @@ def test_sizes_are_those_of_the_kernels(name: str) -> None:
 def test_plans_that_several_choices_share_are_made_once() -> None:
     build = run_pipeline(MODELS["edsr"].model(small=True), Options(target=native(), stop_after="layout", threads=2))
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    model = Model(program, native(), 2, tight=True)
+    model = SearchModel(program, native(), 2, tight=True)
     segment = next(s for choice in Search(model).curve() for s in choice.tiled)
     other = model.of(Program(program.groups, program.layouts, program.places, program.outputs))
     assert plan_segment(other, segment) is plan_segment(model, segment)
@@ -84,7 +84,7 @@ def test_a_size_is_that_of_the_room_it_was_asked_for(order: int) -> None:
     source = MODELS["edsr"].model(small=True, height=48, width=64, features=64, blocks=1)
     build = run_pipeline(source, Options(server(), stop_after="layout", threads=1))
     program = Program(build.groups, build.layouts, build.places, frozenset(build.graph.outputs))
-    model = Model(program, server(cores=1), 1, tight=True)
+    model = SearchModel(program, server(cores=1), 1, tight=True)
     index = max(range(len(build.groups)), key=lambda i: len(model.besides(i)))
     request = replace(model.request(build.groups[index]), box=Box(*build.groups[index].outputs[0].shape[2:]))
     rooms = [b.room for b in model.besides(index)]

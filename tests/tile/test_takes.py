@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiled import native
-from halotile.benchmarks.graph import Form as Style
-from halotile.benchmarks.graph import Graph
+from halotile.benchmarks.graph import ExportForm as Style
+from halotile.benchmarks.graph import ModelGraph
 from halotile.benchmarks.layers import activation, conv, conv_transpose, max_pool
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Build, Options
 from halotile.passes.tile.plan.checker import check_plan
 from halotile.passes.tile.plan.form import RECOMPUTE, RING, Form
 from halotile.passes.tile.plan.lower import lower
-from halotile.passes.tile.search.model import Model, Shape
+from halotile.passes.tile.search.model import SearchModel, Shape
 from halotile.passes.tile.search.program import Program
 from halotile.passes.tile.search.reinstate_concats import reinstated
 from halotile.passes.tile.search.segments import segments_of
@@ -27,31 +27,31 @@ from interleaved import interleaved
 from tile_forms import finished, given, taken, untiled
 
 
-def plain(g: Graph, x: str) -> str:
+def plain(g: ModelGraph, x: str) -> str:
     for kernel in (3, 5, 3):
         x = activation(g, conv(g, x, 32, kernel), "relu")
     return x
 
 
-def residual(g: Graph, x: str) -> str:
+def residual(g: ModelGraph, x: str) -> str:
     """What is added is read behind the first layer, but by a layer before the last."""
     y = g.op("Add", conv(g, activation(g, conv(g, x, 32, 3), "relu"), 32, 3), x)
     return conv(g, conv(g, y, 16, 3), 32, 3)
 
 
-def decoder(g: Graph, x: str) -> str:
+def decoder(g: ModelGraph, x: str) -> str:
     """A skip is copied beside what is enlarged."""
     y = conv_transpose(g, conv(g, max_pool(g, x, 2, 2), 32, 3), 32, 2, stride=2)
     return conv(g, conv(g, g.op("Concat", x, y, axis=1), 32, 3), 32, 3)
 
 
-def bottleneck(g: Graph, x: str) -> str:
+def bottleneck(g: ModelGraph, x: str) -> str:
     """Layers of half of the size in between."""
     y = conv_transpose(g, conv(g, conv(g, conv(g, x, 16, 3), 16, 3, stride=2), 24, 3), 32, 2, stride=2)
     return conv(g, conv(g, y, 32, 3), 32, 1)
 
 
-def inverted(g: Graph, x: str) -> str:
+def inverted(g: ModelGraph, x: str) -> str:
     """The last layer adds what the first one read, at the place that it writes."""
     y = activation(g, conv(g, x, 64, 1), "relu")
     return g.op("Add", conv(g, activation(g, conv(g, y, 64, 3, groups=64), "relu"), 32, 1), x)
@@ -61,10 +61,10 @@ MODELS = [plain, residual, decoder, bottleneck, inverted]
 
 
 def built(
-    make: Callable[[Graph, str], str], width: int = 30, height: int = 44, batch: int = 1, winograd: bool = False
+    make: Callable[[ModelGraph, str], str], width: int = 30, height: int = 44, batch: int = 1, winograd: bool = False
 ) -> Build:
     """A layer before, and one behind that reads what ``make`` adds; the values between lie in channel blocks."""
-    g = Graph("takes", Style(opset=17))
+    g = ModelGraph("takes", Style(opset=17))
     x = conv(g, g.input("x", (batch, 3, height, width)), 32, 3, name="before")
     y = conv(g, make(g, activation(g, x, "relu")), 8, 1 if make is inverted else 3, name="behind")  # like ``make``
     options = Options(native(), stop_after="layout", winograd=winograd, threads=2)
@@ -121,7 +121,7 @@ def arena(build: Build) -> int:
     ],
 )
 def test_results_lie_over_what_they_are_made_from(
-    make: Callable[[Graph, str], str],
+    make: Callable[[ModelGraph, str], str],
     rows: int,
     form: dict[str, object],
     wide: int,
@@ -155,18 +155,18 @@ def test_several_images_and_winograd() -> None:
         np.testing.assert_allclose(got, wanted, atol=1e-4 * np.abs(wanted).max())
 
 
-def narrower(g: Graph, x: str) -> str:
+def narrower(g: ModelGraph, x: str) -> str:
     return conv(g, conv(g, x, 32, 3), 16, 3)
 
 
-def moved(g: Graph, x: str) -> str:
+def moved(g: ModelGraph, x: str) -> str:
     """What is added lies a row further up."""
     padded = g.op("Pad", x, g.const([0, 0, 1, 0, 0, 0, 0, 0], "int64"))
     start, end, axis = (g.const([number], "int64") for number in (0, 44, 2))
     return g.op("Add", conv(g, conv(g, x, 32, 3), 32, 3), g.op("Slice", padded, start, end, axis))
 
 
-def below(g: Graph, x: str) -> str:
+def below(g: ModelGraph, x: str) -> str:
     """The last layer reads, a stripe further down than it writes, what its kernel knows nothing of."""
     y = conv(g, conv(g, x, 32, 3), 32, 3)
     start, end, axis = (g.const([number], "int64") for number in (20, 44, 2))
@@ -174,7 +174,7 @@ def below(g: Graph, x: str) -> str:
     return g.op("Add", y, lower)
 
 
-def pointwise(g: Graph, x: str) -> str:
+def pointwise(g: ModelGraph, x: str) -> str:
     """Rows that the next stripe reads are those that the one before has written."""
     return conv(g, conv(g, x, 32, 3), 32, 1)
 
@@ -191,7 +191,7 @@ def pointwise(g: Graph, x: str) -> str:
     ],
 )
 def test_not_where_a_place_is_read_again(
-    make: Callable[[Graph, str], str], columns: int | None, form: dict[str, object]
+    make: Callable[[ModelGraph, str], str], columns: int | None, form: dict[str, object]
 ) -> None:
     build = built(make)
     plan = planned(build, 8, columns, **form)
@@ -206,7 +206,7 @@ def test_not_where_rows_are_computed_again() -> None:
 
 
 def test_not_what_others_read_nor_what_the_caller_has() -> None:
-    g = Graph("takes", Style(opset=17))
+    g = ModelGraph("takes", Style(opset=17))
     x = g.input("x", (1, 16, 40, 28))
     y = activation(g, conv(g, x, 16, 3), "relu")
     z = conv(g, conv(g, conv(g, y, 16, 3), 16, 3), 16, 3)
@@ -240,10 +240,10 @@ def test_the_checker_knows_what_is_written_over() -> None:
 
 @pytest.mark.parametrize("make", [*MODELS, pointwise, below])
 @pytest.mark.parametrize("sharing", [1, 2])
-def test_the_estimate_expects_what_plans_do(make: Callable[[Graph, str], str], sharing: int) -> None:
+def test_the_estimate_expects_what_plans_do(make: Callable[[ModelGraph, str], str], sharing: int) -> None:
     build = built(make)
     program, (first, last) = program_of(build), ends(build)
-    model = Model(program, native(), 2, Policy.of(exact=True), tight=True)
+    model = SearchModel(program, native(), 2, Policy.of(exact=True), tight=True)
     width = build.groups[last].outputs[0].shape[3]
     for rows in (4, 8, 12, 21):
         (segment,) = segments_of(model, first, last, [Shape(rows, width, 1, RING, sharing=sharing)])
@@ -257,7 +257,7 @@ def test_the_estimate_expects_what_plans_do(make: Callable[[Graph, str], str], s
 
 def test_budgets_are_met_that_way() -> None:
     """Of three layers with one size between them, two never lie in memory at a time."""
-    g = Graph("takes", Style(opset=17))
+    g = ModelGraph("takes", Style(opset=17))
     x = activation(g, conv(g, g.input("x", (1, 3, 96, 96)), 32, 3), "relu")
     for _ in range(6):
         x = activation(g, conv(g, x, 32, 3), "relu")

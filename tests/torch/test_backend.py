@@ -34,9 +34,9 @@ class Recorded:
     """The backend, and the graphs that it was given."""
 
     def __init__(self) -> None:
-        self.graphs: list[backend.Graph] = []
+        self.graphs: list[backend.CompiledGraph] = []
 
-    def __call__(self, graph: Any, inputs: Any, **more: Any) -> backend.Graph:
+    def __call__(self, graph: Any, inputs: Any, **more: Any) -> backend.CompiledGraph:
         self.graphs.append(backend.halotile(graph, inputs, **more))
         return self.graphs[-1]
 

@@ -11,9 +11,9 @@ import numpy as np
 from tvm import relax
 
 from ....schedules.words.refusal import Refusal
-from ..node import Node
+from ..node import OnnxNode
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .fused import MICROSOFT, biased
 from .matmul import product
 from .quantize import _centred, _spread
@@ -22,14 +22,19 @@ R = relax.op
 
 
 @converts("Attention", domain=MICROSOFT)
-def attention(node: Node) -> list[Value | None]:
+def attention(node: OnnxNode) -> list[OnnxValue | None]:
     """Self-attention with the projection of queries, keys and values in one weight."""
     return _self_attention(node, product(node, node.need(0), node.need(1)), *(node[i] for i in range(2, 6)))
 
 
 def _self_attention(
-    node: Node, both: Value, bias: Value | None, mask: Value | None, past: Value | None, extra: Value | None
-) -> list[Value | None]:
+    node: OnnxNode,
+    both: OnnxValue,
+    bias: OnnxValue | None,
+    mask: OnnxValue | None,
+    past: OnnxValue | None,
+    extra: OnnxValue | None,
+) -> list[OnnxValue | None]:
     """Attention on the projections of queries, keys and values side by side."""
     _only(node, ("do_rotary", "past_present_share_buffer"))
     heads = _count(node, "num_heads")
@@ -46,7 +51,7 @@ def _self_attention(
 
 
 @converts("QAttention", domain=MICROSOFT)
-def quantised_attention(node: Node) -> list[Value | None]:
+def quantised_attention(node: OnnxNode) -> list[OnnxValue | None]:
     """Attention on 8-bit numbers and weights: the integers' products times their scales are the projections."""
     x, w = _centred(node, node.need(0), node[6], rows=True), _centred(node, node.need(1), node[7], rows=False)
     scale = node.do(R.multiply, node.reshape(node.need(3), ()), _spread(node, node.need(4), w, 1, 0))
@@ -55,7 +60,7 @@ def quantised_attention(node: Node) -> list[Value | None]:
 
 
 @converts("MultiHeadAttention", domain=MICROSOFT)
-def multi_head_attention(node: Node) -> list[Value | None]:
+def multi_head_attention(node: OnnxNode) -> list[OnnxValue | None]:
     """Attention on projected queries, keys and values: apart, packed, or keys and values that have their heads.
 
     With a ``past_sequence_length`` the past is a buffer of which so much is filled; the new keys follow there.
@@ -67,7 +72,7 @@ def multi_head_attention(node: Node) -> list[Value | None]:
     heads = _count(node, "num_heads")
     if query.rank == 5:
         q, k, v = (_packed(node, query, i) for i in range(3))
-        biases: list[Value | None] = [None] * 3
+        biases: list[OnnxValue | None] = [None] * 3
         if bias is not None:
             parts = _pieces(node, bias, [bias.size // 3] * 3)
             biases = [node.reshape(b, (heads, 1, b.size // heads)) for b in parts]
@@ -94,8 +99,8 @@ def multi_head_attention(node: Node) -> list[Value | None]:
 
 
 def _in_buffers(
-    node: Node, q: Value, new: tuple[Value, Value], old: tuple[Value, Value], filled: Value
-) -> list[Value | None]:
+    node: OnnxNode, q: OnnxValue, new: tuple[OnnxValue, OnnxValue], old: tuple[OnnxValue, OnnxValue], filled: OnnxValue
+) -> list[OnnxValue | None]:
     """Attention to the ``filled`` first keys of buffers and the new ones, which take the next places there:
 
     present = old[: filled], new, old[filled + S :]
@@ -124,7 +129,7 @@ def _in_buffers(
     return [_attended(node, q, k, shown, None, None, _visible(node, q, seen, behind, length)), k, v]
 
 
-def _visible(node: Node, q: Value, seen: Value, behind: Value, length: int) -> Value:
+def _visible(node: OnnxNode, q: OnnxValue, seen: OnnxValue, behind: OnnxValue, length: int) -> OnnxValue:
     """Which keys of a buffer every query sees, [1 or S, T]; ``behind``: how far they lie behind the filled ones."""
     if not node.attr("unidirectional", 0):
         return node.reshape(seen, (1, seen.size))
@@ -133,7 +138,7 @@ def _visible(node: Node, q: Value, seen: Value, behind: Value, length: int) -> V
 
 
 @converts("GroupQueryAttention", domain=MICROSOFT)
-def group_query_attention(node: Node) -> list[Value | None]:
+def group_query_attention(node: OnnxNode) -> list[OnnxValue | None]:
     """Causal attention whose heads share keys and values in groups, after a cache as long as each row's own past.
 
         past[b] = seqlens_k[b] + 1 - S, and 0 where the S tokens are all that there is
@@ -177,7 +182,7 @@ def group_query_attention(node: Node) -> list[Value | None]:
     return [node.reshape(node.transpose(y, [0, 2, 1, 3]), (batch, length, heads * size)), k, v]
 
 
-def _appended(node: Node, old: Value | None, new: Value, past: Value | None, room: int) -> Value:
+def _appended(node: OnnxNode, old: OnnxValue | None, new: OnnxValue, past: OnnxValue | None, room: int) -> OnnxValue:
     """[B, N, room, H]: the first ``past`` of ``old``, all of ``new``, and zeros."""
     batch, heads, length, size = new.shape
     if past is None:
@@ -194,7 +199,7 @@ def _appended(node: Node, old: Value | None, new: Value, past: Value | None, roo
     return node.own("halotile.gather_elements", node.do(R.concat, parts, axis=2), index, axis=2)
 
 
-def _grouped(node: Node, q: Value, k: Value, v: Value, places: Value) -> Value:
+def _grouped(node: OnnxNode, q: OnnxValue, k: OnnxValue, v: OnnxValue, places: OnnxValue) -> OnnxValue:
     """softmax(q k' scale) v, [B, N, S, H], each group of heads with its own k and v; no query sees later keys."""
     batch, heads, length, size = q.shape
     shared, total = k.shape[1], k.shape[2]
@@ -222,7 +227,7 @@ def _grouped(node: Node, q: Value, k: Value, v: Value, places: Value) -> Value:
     return node.reshape(product(node, weights, v), (batch, heads, length, size))
 
 
-def _count(node: Node, name: str) -> int:
+def _count(node: OnnxNode, name: str) -> int:
     """An attribute that must be there."""
     value = node.attr(name)
     if not isinstance(value, int) or value < 1:
@@ -230,20 +235,20 @@ def _count(node: Node, name: str) -> int:
     return value
 
 
-def _only(node: Node, names: tuple[str, ...]) -> None:
+def _only(node: OnnxNode, names: tuple[str, ...]) -> None:
     for name in names:
         if node.attr(name, 0):
             raise Refusal(f"{name} is not supported")
 
 
-def _pieces(node: Node, x: Value, sizes: list[int]) -> list[Value]:
+def _pieces(node: OnnxNode, x: OnnxValue, sizes: list[int]) -> list[OnnxValue]:
     if sum(sizes) != x.shape[-1] or len(sizes) != 3:
         raise Refusal(f"widths {sizes} do not make up {x}")
     ends = np.cumsum([0, *sizes])
     return [node.slice(x, x.rank - 1, int(a), int(b)) for a, b in zip(ends, ends[1:])]
 
 
-def _heads(node: Node, x: Value, heads: int) -> Value:
+def _heads(node: OnnxNode, x: OnnxValue, heads: int) -> OnnxValue:
     """[B, S, N * H] -> [B, N, S, H]"""
     if x.rank != 3 or x.shape[-1] % heads:
         raise Refusal(f"{heads} heads do not divide {x}")
@@ -251,19 +256,25 @@ def _heads(node: Node, x: Value, heads: int) -> Value:
     return node.transpose(node.reshape(x, (batch, length, heads, width // heads)), [0, 2, 1, 3])
 
 
-def _packed(node: Node, x: Value, index: int) -> Value:
+def _packed(node: OnnxNode, x: OnnxValue, index: int) -> OnnxValue:
     """Part ``index`` of [B, S, N, parts, H], as [B, N, S, H]."""
     part = node.slice(x, 3, index, index + 1)
     return node.transpose(node.reshape(part, (*x.shape[:3], x.shape[4])), [0, 2, 1, 3])
 
 
-def _after(node: Node, past: Value, new: Value) -> Value:
+def _after(node: OnnxNode, past: OnnxValue, new: OnnxValue) -> OnnxValue:
     return new if past.shape[2] == 0 else node.do(R.concat, [past, new], axis=2)
 
 
 def _attended(
-    node: Node, q: Value, k: Value, v: Value, mask: Value | None, extra: Value | None, visible: Value | None = None
-) -> Value:
+    node: OnnxNode,
+    q: OnnxValue,
+    k: OnnxValue,
+    v: OnnxValue,
+    mask: OnnxValue | None,
+    extra: OnnxValue | None,
+    visible: OnnxValue | None = None,
+) -> OnnxValue:
     """softmax(q k' scale + masks) v, back in [B, S, N * H]; ``visible``: the keys that count at all."""
     batch, heads, length, size = q.shape
     total = k.shape[2]
@@ -279,7 +290,7 @@ def _attended(
         scores = node.do(R.where, visible, scores, node.scalar(-np.inf, q))
     elif node.attr("unidirectional", 0):
         places, own = (node.counting(n) for n in (total, length))
-        last = node.do(R.add, node.reshape(own, (length, 1)), Value.of_contents(total - length, "int64"))
+        last = node.do(R.add, node.reshape(own, (length, 1)), OnnxValue.of_contents(total - length, "int64"))
         ahead = node.do(R.greater, node.reshape(places, (1, total)), last)
         worst = float(np.finfo("float16" if q.dtype == "float16" else "float32").min / 2)
         scores = node.do(R.add, scores, node.do(R.where, ahead, node.scalar(worst, q), node.scalar(0, q)))
@@ -287,7 +298,7 @@ def _attended(
     return node.reshape(node.transpose(y, [0, 2, 1, 3]), (batch, length, heads * v.shape[3]))
 
 
-def _seen(node: Node, mask: Value, batch: int, length: int, total: int) -> Value:
+def _seen(node: OnnxNode, mask: OnnxValue, batch: int, length: int, total: int) -> OnnxValue:
     """Which keys are seen, to broadcast over [B, N, S, T]: from lengths, ends and starts, or zeros and ones."""
     places = node.reshape(node.counting(total, mask.dtype), (1, 1, 1, total))
     if mask.shape in ((batch, total), (batch, length, total)):
@@ -304,7 +315,7 @@ def _seen(node: Node, mask: Value, batch: int, length: int, total: int) -> Value
 
 
 @converts("RotaryEmbedding", domain=MICROSOFT)
-def rotary_embedding(node: Node) -> Value:
+def rotary_embedding(node: OnnxNode) -> OnnxValue:
     """Pairs of a head turned by the angle of their position; ``position_ids`` is one offset or a position each."""
     x, places, cosine, sine = (node.need(i) for i in range(4))
     _only(node, ("is_packed_batching",))
@@ -323,8 +334,8 @@ def rotary_embedding(node: Node) -> Value:
 
 
 def _rotated(
-    node: Node, x: Value, places: Value, cosine: Value, sine: Value, turned: int, interleaved: bool
-) -> Value:
+    node: OnnxNode, x: OnnxValue, places: OnnxValue, cosine: OnnxValue, sine: OnnxValue, turned: int, interleaved: bool
+) -> OnnxValue:
     """The first ``turned`` numbers of every head of [B, S, N, H] turned by the angles of its place, [B or 1, S]."""
     batch, length, heads, size = x.shape
     c, s = (node.own("halotile.gather", t, places, axis=0) for t in (cosine, sine))
@@ -341,7 +352,7 @@ def _rotated(
     return y if rest is None else node.do(R.concat, [y, rest], axis=3)
 
 
-def _pairs(node: Node, x: Value, turned: int, interleaved: bool) -> tuple[Value, Value]:
+def _pairs(node: OnnxNode, x: OnnxValue, turned: int, interleaved: bool) -> tuple[OnnxValue, OnnxValue]:
     if not interleaved:
         return node.slice(x, 3, 0, turned // 2), node.slice(x, 3, turned // 2, turned)
     apart = node.reshape(x, (*x.shape[:3], turned // 2, 2))

@@ -13,10 +13,10 @@ from ....schedules.words.dims import Open, is_open, maximum
 from ....schedules.words.refusal import Refusal
 from ..ahead import LARGEST, WIDENED
 from ..implied import require_at_least, require_equal
-from ..node import Node
+from ..node import OnnxNode
 from ..objection import out_of_range
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .movement import filled_round
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ R = relax.op
 
 
 @converts("Conv")
-def conv(node: Node) -> Value:
+def conv(node: OnnxNode) -> OnnxValue:
     x, w, bias = node.need(0), node.need(1), node[2]
     result = node.in_float32(lambda a, b: convolve(node, a, b), x, w)
     return result if bias is None else node.do(R.add, result, per_channel(node, bias, result.rank))
 
 
-def convolve(node: Node, x: Value, w: Value) -> Value:
+def convolve(node: OnnxNode, x: OnnxValue, w: OnnxValue) -> OnnxValue:
     """The convolution without bias; strides, pads, dilations and groups are read from the node."""
     spatial = x.rank - 2
     if w.rank != x.rank:
@@ -88,7 +88,7 @@ MOST_NESTS = 64  # of what is no product; more would not end
 MOST_COLUMNS = 1 << 26  # elements of memory that what the taps read may take
 
 
-def is_product(x: Value, w: Value, groups: int) -> bool:
+def is_product(x: OnnxValue, w: OnnxValue, groups: int) -> bool:
     """True for weights of run time, which no kernel can pack when it is compiled, in numbers worth a product."""
     if w.array is not None or is_open(x.shape) or is_open(w.shape) or x.dtype not in ("float32", "float64"):
         return False
@@ -98,8 +98,8 @@ def is_product(x: Value, w: Value, groups: int) -> bool:
 
 
 def as_product(
-    node: Node, x: Value, w: Value, groups: int, window: tuple[list[int], list[int], list[int], list[int]]
-) -> Value:
+    node: OnnxNode, x: OnnxValue, w: OnnxValue, groups: int, window: tuple[list[int], list[int], list[int], list[int]]
+) -> OnnxValue:
     """The convolution as a product of its weights with what every tap reads of the image; of a single tap that is the
     image."""
     (batch, channels, *size), (outputs, *_), kernel = x.shape, w.shape, w.shape[2:]
@@ -120,7 +120,7 @@ def as_product(
     return node.reshape(product, (batch, outputs, *spatial))
 
 
-def require_window(node: Node, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> None:
+def require_window(node: OnnxNode, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> None:
     """Refuses lengths and steps that are no positive numbers, or not one for each spatial axis."""
     for name, numbers in (("kernel_shape", kernel), ("strides", strides), ("dilations", dilations)):
         if len(numbers) != len(kernel) or any(n < 1 for n in numbers):
@@ -130,7 +130,7 @@ def require_window(node: Node, kernel: Sequence[int], strides: Sequence[int], di
 
 
 def window_pads(
-    node: Node, size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    node: OnnxNode, size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[list[int], list[int]]:
     """The zeros before and after each spatial axis, from ``pads`` or ``auto_pad``.
 
@@ -171,13 +171,13 @@ def require_fit(
         require_at_least(n + b + e, span - short, f"its window of {span}", "for a window to fit")
 
 
-def per_channel(node: Node, vector: Value, rank: int) -> Value:
+def per_channel(node: OnnxNode, vector: OnnxValue, rank: int) -> OnnxValue:
     """[C] -> [1, C, 1, ...], so that it broadcasts over batch and space."""
     return node.reshape(vector, (1, vector.size) + (1,) * (rank - 2))
 
 
 @converts("ConvTranspose")
-def conv_transpose(node: Node) -> Value:
+def conv_transpose(node: OnnxNode) -> OnnxValue:
     """Weights are [C, M/groups, k...]; ``output_shape`` fixes the pads, ``output_padding`` adds to the end."""
     x, w, bias = node.need(0), node.need(1), node[2]
     spatial = x.rank - 2
@@ -200,7 +200,7 @@ def conv_transpose(node: Node) -> Value:
         raise Refusal(f"its result would be {list(output)} long")
     place = {"strides": strides, "dilations": dilations, "begin": begin}
 
-    def run(x: Value, w: Value) -> Value:
+    def run(x: OnnxValue, w: OnnxValue) -> OnnxValue:
         if is_spread_product(x, w, groups):
             return as_spread_product(node, x, w, groups, output, place)
         if is_shuffle(x, w, output, place):
@@ -213,14 +213,14 @@ def conv_transpose(node: Node) -> Value:
     return result if bias is None else node.do(R.add, result, per_channel(node, bias, result.rank))
 
 
-def is_spread_product(x: Value, w: Value, groups: int) -> bool:
+def is_spread_product(x: OnnxValue, w: OnnxValue, groups: int) -> bool:
     """True for weights of run time whose product with the image, a value for each tap, is worth its memory."""
     if w.array is not None or is_open(x.shape) or is_open(w.shape) or x.dtype not in ("float32", "float64"):
         return False
     return fits_columns(x, w, groups) and x.shape[1] // groups >= LEAST_DEPTH
 
 
-def fits_columns(x: Value, w: Value, groups: int) -> bool:
+def fits_columns(x: OnnxValue, w: OnnxValue, groups: int) -> bool:
     """Whether a value for each tap of each position is not too much."""
     if is_open(x.shape) or is_open(w.shape):
         return False
@@ -228,8 +228,8 @@ def fits_columns(x: Value, w: Value, groups: int) -> bool:
 
 
 def as_spread_product(
-    node: Node, x: Value, w: Value, groups: int, output: Sequence[int], place: dict[str, list[int]]
-) -> Value:
+    node: OnnxNode, x: OnnxValue, w: OnnxValue, groups: int, output: Sequence[int], place: dict[str, list[int]]
+) -> OnnxValue:
     """The transposed convolution as a product of every tap's weights with the image, added where they fall."""
     (batch, channels, *size), (_, outputs, *kernel) = x.shape, w.shape
     depth, rows = channels // groups, outputs * math.prod(kernel)
@@ -239,7 +239,7 @@ def as_spread_product(
     return node.own("halotile.col2im", taps, image=list(output), **place)
 
 
-def is_shuffle(x: Value, w: Value, output: Sequence[int], place: dict[str, list[int]]) -> bool:
+def is_shuffle(x: OnnxValue, w: OnnxValue, output: Sequence[int], place: dict[str, list[int]]) -> bool:
     """True for strides of more phases than a kernel should have code for, whose results are all of them wanted."""
     if w.array is None or math.prod(place["strides"]) <= MOST_PHASES or x.rank > 5:
         return False
@@ -251,8 +251,8 @@ def is_shuffle(x: Value, w: Value, output: Sequence[int], place: dict[str, list[
 
 
 def as_shuffle(
-    node: Node, x: Value, w: Value, groups: int, output: Sequence[int], place: dict[str, list[int]]
-) -> Value:
+    node: OnnxNode, x: OnnxValue, w: OnnxValue, groups: int, output: Sequence[int], place: dict[str, list[int]]
+) -> OnnxValue:
     """The transposed convolution as an ordinary one, with outputs for each phase, and a shuffle of these into place:
 
         y[q * stride + phase] = sum over t of w[phase + stride * t] * x[q - t]
@@ -282,8 +282,8 @@ def as_shuffle(
 
 
 def _open_transpose(
-    node: Node, x: Value, w: Value, begin: list[int], end: list[SizeLike], extra: list[int]
-) -> Value:
+    node: OnnxNode, x: OnnxValue, w: OnnxValue, begin: list[int], end: list[SizeLike], extra: list[int]
+) -> OnnxValue:
     """The operator with what is cut from its result at either end, which says how large an open image becomes."""
     spatial = x.rank - 2
     if is_open([*begin, *end]):
@@ -301,7 +301,7 @@ def _open_transpose(
 
 
 def _transposed_extent(
-    node: Node, size: Sequence[int], full: list[int], strides: list[int], extra: list[int]
+    node: OnnxNode, size: Sequence[int], full: list[int], strides: list[int], extra: list[int]
 ) -> tuple[list[int], list[int]]:
     """What is cut from the beginning of the full result, and how long the output is, per axis.
 

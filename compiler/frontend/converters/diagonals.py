@@ -8,9 +8,9 @@ from tvm import relax
 from ....schedules.words.dims import is_open
 from ....schedules.words.refusal import Refusal
 from ..functions import dtype_name
-from ..node import Node
+from ..node import OnnxNode
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 
 R = relax.op
 
@@ -24,7 +24,7 @@ _DIAGONAL = {
 
 
 @converts("Trilu", since=14)
-def trilu(node: Node) -> Value:
+def trilu(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     rows, columns = x.shape[-2:]
     given = node[1]
@@ -45,7 +45,7 @@ def trilu(node: Node) -> Value:
     return node.do(R.where, keep, x, node.scalar(0, x))
 
 
-def _trilu_at(node: Node, x: Value, diagonal: Value) -> Value:
+def _trilu_at(node: OnnxNode, x: OnnxValue, diagonal: OnnxValue) -> OnnxValue:
     """The same from a diagonal that is known at run time only."""
     rows, columns = x.shape[-2:]
     if is_open((rows, columns)):
@@ -59,7 +59,7 @@ def _trilu_at(node: Node, x: Value, diagonal: Value) -> Value:
 
 
 @converts("EyeLike", since=9)
-def eye_like(node: Node) -> Value:
+def eye_like(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     dtype = dtype_name(node.attr("dtype")) if "dtype" in node.attributes else x.dtype
     if x.rank != 2 or dtype is None:

@@ -13,15 +13,15 @@ from ....schedules.operators.linear import parse_einsum
 from ....schedules.words.dims import is_open
 from ....schedules.words.refusal import Refusal
 from ..implied import broadcast
-from ..node import Node
+from ..node import OnnxNode
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 
 R = relax.op
 
 
 @converts("Einsum", since=12)
-def einsum(node: Node) -> Value:
+def einsum(node: OnnxNode) -> OnnxValue:
     operands = [node.need(i) for i in range(len(node.inputs))]
     equation = node.attr("equation").replace(" ", "")
     try:
@@ -33,7 +33,7 @@ def einsum(node: Node) -> Value:
         if is_open(found):
             broadcast(*((d,) for d in found))  # which learns what must be equal
 
-    def run(*values: Value) -> Value:
+    def run(*values: OnnxValue) -> OnnxValue:
         if len(values) == 2 and _is_product(terms, output, values):
             return _product(node, terms, output, values[0], values[1])
         return node.own("halotile.einsum", *values, equation=equation)
@@ -41,7 +41,7 @@ def einsum(node: Node) -> Value:
     return node.in_float32(run, *operands)
 
 
-def _is_product(terms: list[list[str]], output: list[str], values: tuple[Value, ...]) -> bool:
+def _is_product(terms: list[list[str]], output: list[str], values: tuple[OnnxValue, ...]) -> bool:
     """No label repeats within a term, none broadcasts, and something is summed over."""
     if any(len(set(t)) < len(t) for t in [*terms, output]):
         return False
@@ -52,7 +52,7 @@ def _is_product(terms: list[list[str]], output: list[str], values: tuple[Value, 
     return bool((first.keys() & second.keys()) - set(output))
 
 
-def _product(node: Node, terms: list[list[str]], output: list[str], a: Value, b: Value) -> Value:
+def _product(node: OnnxNode, terms: list[list[str]], output: list[str], a: OnnxValue, b: OnnxValue) -> OnnxValue:
     """Both operands as [batch, rows, inner] and [batch, inner, columns], multiplied, and the axes put in order."""
     a, left = _summed(node, a, terms[0], set(terms[1]) | set(output))
     b, right = _summed(node, b, terms[1], set(terms[0]) | set(output))
@@ -65,7 +65,7 @@ def _product(node: Node, terms: list[list[str]], output: list[str], a: Value, b:
     def length(labels: list[str]) -> int:
         return math.prod(size[label] for label in labels)
 
-    def arranged(value: Value, labels: list[str], order: list[list[str]]) -> Value:
+    def arranged(value: OnnxValue, labels: list[str], order: list[list[str]]) -> OnnxValue:
         flat = [label for group in order for label in group]
         moved = node.transpose(value, [labels.index(label) for label in flat])
         return node.reshape(moved, [length(group) for group in order])
@@ -79,7 +79,7 @@ def _product(node: Node, terms: list[list[str]], output: list[str], a: Value, b:
     return node.transpose(product, [made.index(label) for label in output])
 
 
-def _summed(node: Node, value: Value, labels: list[str], wanted: set[str]) -> tuple[Value, list[str]]:
+def _summed(node: OnnxNode, value: OnnxValue, labels: list[str], wanted: set[str]) -> tuple[OnnxValue, list[str]]:
     """The operand summed over labels that occur nowhere else."""
     alone = [n for n, label in enumerate(labels) if label not in wanted]
     if not alone:

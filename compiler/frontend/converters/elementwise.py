@@ -13,9 +13,9 @@ from ....schedules.words.dims import Dim, Open, is_open
 from ....schedules.words.refusal import Refusal
 from ....schedules.words.tvm_types import Expr
 from ..implied import broadcast, equal
-from ..node import Node
+from ..node import OnnxNode
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 
 R = relax.op
 
@@ -25,7 +25,7 @@ LARGEST_WRAPPING = 64  # those of integers, whose products wrap as their powers 
 
 def _unary(operator: str, function: Callable[..., Expr]) -> None:
     @converts(operator)
-    def convert(node: Node) -> Value:
+    def convert(node: OnnxNode) -> OnnxValue:
         return node.do(function, node.need(0))
 
 
@@ -49,7 +49,7 @@ for _name, _function in {
 
 
 @converts("Neg")
-def negative(node: Node) -> Value:
+def negative(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     if x.dtype.startswith("uint"):
         raise Refusal(f"its operand {x} is unsigned")
@@ -57,7 +57,7 @@ def negative(node: Node) -> Value:
 
 
 @converts("Sign")
-def sign(node: Node) -> Value:
+def sign(node: OnnxNode) -> OnnxValue:
     """Sign; of unsigned numbers, for which Relax has none, 0 or 1."""
     x = node.need(0)
     if x.dtype.startswith("uint"):
@@ -68,21 +68,21 @@ def sign(node: Node) -> Value:
 # Relax's own versions of these are series or identities that lose digits; ours call the C library.
 for _name in ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan"):
 
-    def _precise(node: Node, function: str = _name.lower()) -> Value:
+    def _precise(node: OnnxNode, function: str = _name.lower()) -> OnnxValue:
         return node.own("halotile.libm", node.need(0), function=function)
 
     converts(_name)(_precise)
 
 
 @converts("Reciprocal")
-def reciprocal(node: Node) -> Value:
+def reciprocal(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     return node.do(R.divide, node.scalar(1, x), x)
 
 
 def _binary(operator: str, function: Callable[..., Expr], since: int = 7) -> None:
     @converts(operator, since=since)
-    def convert(node: Node) -> Value:
+    def convert(node: OnnxNode) -> OnnxValue:
         a, b = same_dtype(node, 2)
         return node.do(function, a, b)
 
@@ -107,17 +107,17 @@ for _name, _function in {
 
 
 @converts("Div", since=7)
-def divide(node: Node) -> Value:
+def divide(node: OnnxNode) -> OnnxValue:
     """Integers divide towards zero, as in C."""
     return _quotient(node, *same_dtype(node, 2))
 
 
-def _quotient(node: Node, a: Value, b: Value) -> Value:
+def _quotient(node: OnnxNode, a: OnnxValue, b: OnnxValue) -> OnnxValue:
     return node.own("halotile.integer_divide", a, b) if a.is_integer else node.do(R.divide, a, b)
 
 
 @converts("Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Greater", "Less", since=1)
-def legacy_binary(node: Node) -> Value:
+def legacy_binary(node: OnnxNode) -> OnnxValue:
     """Before opset 7, the second operand was aligned at ``axis`` when ``broadcast`` was set."""
     a, b = node.need(0), node.need(1)
     if node.attr("broadcast", 0) and "axis" in node.attributes:
@@ -142,7 +142,7 @@ def legacy_binary(node: Node) -> Value:
 
 
 @converts("Pow", since=1)
-def power(node: Node) -> Value:
+def power(node: OnnxNode) -> OnnxValue:
     """The result has the base's dtype; small constant exponents become products, which are exact and fast.
 
     Not so one half: the root of -inf is NaN, its power inf. Simplification sees where that can't be.
@@ -166,9 +166,9 @@ def power(node: Node) -> Value:
     return node.cast(wide, base.dtype)
 
 
-def whole_power(node: Node, base: Value, exponent: int) -> Value:
+def whole_power(node: OnnxNode, base: OnnxValue, exponent: int) -> OnnxValue:
     """base to the power of a small number from 1 on, by squares:  x^6 = (x^2) * (x^2)^2"""
-    result: Value | None = None
+    result: OnnxValue | None = None
     while True:
         if exponent % 2:
             result = base if result is None else node.do(R.multiply, result, base)
@@ -180,7 +180,7 @@ def whole_power(node: Node, base: Value, exponent: int) -> Value:
 
 
 @converts("Mod", since=10)
-def modulo(node: Node) -> Value:
+def modulo(node: OnnxNode) -> OnnxValue:
     """fmod=0: the result has the divisor's sign (integers); fmod=1: the dividend's, as C's fmod and %."""
     a, b = same_dtype(node, 2)
     fmod = bool(node.attr("fmod", 0))
@@ -190,14 +190,14 @@ def modulo(node: Node) -> Value:
 
 
 @converts("BitShift", since=11)
-def bit_shift(node: Node) -> Value:
+def bit_shift(node: OnnxNode) -> OnnxValue:
     a, b = same_dtype(node, 2)
     return node.own("halotile.bit_shift", a, b, left=node.attr("direction") == "LEFT")
 
 
 def _variadic(operator: str, function: Callable[..., Expr]) -> None:
     @converts(operator)
-    def convert(node: Node) -> Value:
+    def convert(node: OnnxNode) -> OnnxValue:
         values = same_dtype(node, len(node.inputs))
         return reduce(lambda a, b: node.do(function, a, b), values)
 
@@ -207,19 +207,19 @@ for _name, _function in {"Max": R.maximum, "Min": R.minimum, "Sum": R.add}.items
 
 
 @converts("Mean")
-def mean(node: Node) -> Value:
+def mean(node: OnnxNode) -> OnnxValue:
     values = same_dtype(node, len(node.inputs))
     total = reduce(lambda a, b: node.do(R.add, a, b), values)
     return node.do(R.divide, total, node.scalar(len(values), total))
 
 
 @converts("Clip", since=1)
-def clip_attributes(node: Node) -> Value:
+def clip_attributes(node: OnnxNode) -> OnnxValue:
     return _clip(node, node.need(0), node.attr("min"), node.attr("max"))
 
 
 @converts("Clip", since=11)
-def clip(node: Node) -> Value:
+def clip(node: OnnxNode) -> OnnxValue:
     """Bounds may be left out or computed at run time; a NaN stays a NaN."""
     x, low, high = node.need(0), node[1], node[2]
     if all(b is None or b.array is not None for b in (low, high)):
@@ -232,7 +232,7 @@ def clip(node: Node) -> Value:
     return x
 
 
-def _clip(node: Node, x: Value, low: Any, high: Any) -> Value:
+def _clip(node: OnnxNode, x: OnnxValue, low: Any, high: Any) -> OnnxValue:
     if low is not None and high is not None and x.dtype == "float32" and low <= high:
         return node.do(R.clip, x, min=float(low), max=float(high))
     if low is not None:
@@ -243,21 +243,21 @@ def _clip(node: Node, x: Value, low: Any, high: Any) -> Value:
 
 
 @converts("Where", since=9)
-def where(node: Node) -> Value:
+def where(node: OnnxNode) -> OnnxValue:
     return node.do(R.where, *fitted(node, [node.need(i) for i in range(3)]))
 
 
 @converts("IsNaN", since=9)
-def is_nan(node: Node) -> Value:
+def is_nan(node: OnnxNode) -> OnnxValue:
     return nan(node, node.need(0))
 
 
-def nan(node: Node, x: Value) -> Value:
+def nan(node: OnnxNode, x: OnnxValue) -> OnnxValue:
     return node.do(R.isnan, node.cast(x, "float32") if x.dtype == "bfloat16" else x)
 
 
 @converts("IsInf", since=10)
-def is_inf(node: Node) -> Value:
+def is_inf(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     positive, negative = node.attr("detect_positive", 1), node.attr("detect_negative", 1)
     plus = node.do(R.equal, x, node.scalar(np.inf, x))
@@ -271,7 +271,7 @@ def is_inf(node: Node) -> Value:
     return node.broadcast(node.const(False), x.shape)
 
 
-def same_dtype(node: Node, count: int) -> list[Value]:
+def same_dtype(node: OnnxNode, count: int) -> list[OnnxValue]:
     """The first ``count`` operands; refuses operands of different dtypes, which ONNX forbids."""
     values = [node.need(i) for i in range(count)]
     if len({v.dtype for v in values}) > 1:
@@ -279,7 +279,7 @@ def same_dtype(node: Node, count: int) -> list[Value]:
     return fitted(node, values)
 
 
-def fitted(node: Node, values: list[Value]) -> list[Value]:
+def fitted(node: OnnxNode, values: list[OnnxValue]) -> list[OnnxValue]:
     """Operands that broadcast; an open dimension beside a fixed one is broadcast to it first, since it must be that
     long, or one."""
     try:
@@ -291,7 +291,7 @@ def fitted(node: Node, values: list[Value]) -> list[Value]:
     if not any(is_open(v.shape) for v in values):
         return values
 
-    def fit(v: Value) -> Value:
+    def fit(v: OnnxValue) -> OnnxValue:
         own = target[len(target) - v.rank :]
         wanted = [t if isinstance(d, Dim) and isinstance(t, int) else d for d, t in zip(v.shape, own)]
         v = node.broadcast(v, wanted)

@@ -10,9 +10,9 @@ from tvm import relax
 
 from ....schedules.words.refusal import Refusal
 from ..implied import require_at_most
-from ..node import Node, normal_axis
+from ..node import OnnxNode, normal_axis
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .conv import convolve, per_channel
 from .matmul import gemm, product
 from .normalization import inverse_deviation
@@ -25,26 +25,26 @@ MICROSOFT = "com.microsoft"
 
 
 @converts("Gelu", "BiasGelu", domain=MICROSOFT)
-def bias_gelu(node: Node) -> Value:
+def bias_gelu(node: OnnxNode) -> OnnxValue:
     return node.do(R.nn.gelu, biased(node, node.need(0), node[1]))
 
 
 @converts("FastGelu", domain=MICROSOFT)
-def fast_gelu(node: Node) -> Value:
+def fast_gelu(node: OnnxNode) -> OnnxValue:
     return node.do(R.nn.gelu_tanh, biased(node, node.need(0), node[1]))
 
 
 @converts("QuickGelu", domain=MICROSOFT)
-def quick_gelu(node: Node) -> Value:
+def quick_gelu(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     return node.do(R.multiply, x, node.do(R.sigmoid, node.do(R.multiply, x, node.scalar(node.attr("alpha", 1.702), x))))
 
 
-def biased(node: Node, x: Value, bias: Value | None) -> Value:
+def biased(node: OnnxNode, x: OnnxValue, bias: OnnxValue | None) -> OnnxValue:
     return x if bias is None else node.do(R.add, x, bias)
 
 
-def _activated(node: Node, x: Value, parameters: list[float]) -> Value:
+def _activated(node: OnnxNode, x: OnnxValue, parameters: list[float]) -> OnnxValue:
     """The activation that a fused Conv or Gemm names, applied to its result."""
     kind = node.attr("activation", "")
     first, second = [*parameters, 0.0, 0.0][:2]
@@ -69,7 +69,7 @@ def _activated(node: Node, x: Value, parameters: list[float]) -> Value:
 
 
 @converts("FusedConv", domain=MICROSOFT)
-def fused_conv(node: Node) -> Value:
+def fused_conv(node: OnnxNode) -> OnnxValue:
     """activation(conv(x, w) + bias + z)"""
     y = convolve(node, node.need(0), node.need(1))
     if (bias := node[2]) is not None:
@@ -78,13 +78,13 @@ def fused_conv(node: Node) -> Value:
 
 
 @converts("FusedGemm", domain=MICROSOFT)
-def fused_gemm(node: Node) -> Value:
+def fused_gemm(node: OnnxNode) -> OnnxValue:
     names = ("activation_alpha", "activation_beta", "activation_gamma")
     return _activated(node, gemm(node), [node.attr(n, 0.0) for n in names])
 
 
 @converts("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
-def fused_matmul(node: Node) -> Value:
+def fused_matmul(node: OnnxNode) -> OnnxValue:
     """alpha * A B; transBatch moves the first axis before the last, trans swaps the last two."""
     a, b = (_turned(node, node.need(i), side) for i, side in enumerate("AB"))
     y = product(node, a, b)
@@ -92,7 +92,7 @@ def fused_matmul(node: Node) -> Value:
     return y if alpha == 1.0 else node.do(R.multiply, y, node.scalar(alpha, y))
 
 
-def _turned(node: Node, x: Value, side: str) -> Value:
+def _turned(node: OnnxNode, x: OnnxValue, side: str) -> OnnxValue:
     axes = list(range(x.rank))
     if node.attr(f"transBatch{side}", 0):
         axes = [*axes[1:-1], 0, axes[-1]]
@@ -102,7 +102,7 @@ def _turned(node: Node, x: Value, side: str) -> Value:
 
 
 @converts("MatMulNBits", domain=MICROSOFT)
-def matmul_n_bits(node: Node) -> Value:
+def matmul_n_bits(node: OnnxNode) -> OnnxValue:
     """A W' with W stored in blocks of ``bits`` wide integers along K, unpacked here."""
     a, packed, scales = node.need(0), node.constant(1, "its weights"), node.constant(2, "its scales")
     zeros, groups = node.constant(3, "its zero points"), node[4]
@@ -136,14 +136,14 @@ def _unpacked(bytes_: np.ndarray, bits: int) -> np.ndarray:
 
 
 @converts("SimplifiedLayerNormalization")
-def simplified_layer_normalization(node: Node) -> list[Value | None]:
+def simplified_layer_normalization(node: OnnxNode) -> list[OnnxValue | None]:
     x = node.need(0)
     y, inverse = _root_mean_square(node, x, node.need(1), normal_axis(node.attr("axis", -1), x.rank), 1e-5)
     return [y, node.cast(inverse, "float32")]
 
 
 @converts("SkipLayerNormalization", domain=MICROSOFT)
-def skip_layer_normalization(node: Node) -> list[Value | None]:
+def skip_layer_normalization(node: OnnxNode) -> list[OnnxValue | None]:
     """layer_norm(x + skip + bias); the fourth output is that sum."""
     total = biased(node, node.do(R.add, node.need(0), node.need(1)), node[4])
     y = _layer_norm(node, total, node.need(2), node[3])
@@ -155,14 +155,14 @@ def skip_layer_normalization(node: Node) -> list[Value | None]:
 
 
 @converts("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
-def skip_simplified_layer_normalization(node: Node) -> list[Value | None]:
+def skip_simplified_layer_normalization(node: OnnxNode) -> list[OnnxValue | None]:
     total = biased(node, node.do(R.add, node.need(0), node.need(1)), node[3])
     y, inverse = _root_mean_square(node, total, node.need(2), total.rank - 1, 1e-12)
     return [y, None, inverse, total]
 
 
 @converts("EmbedLayerNormalization", domain=MICROSOFT)
-def embed_layer_normalization(node: Node) -> list[Value | None]:
+def embed_layer_normalization(node: OnnxNode) -> list[OnnxValue | None]:
     """layer_norm(words[ids] + positions[0..] + segments[ids]); the second output counts each row's mask."""
     ids, segments, mask, places = node.need(0), node[1], node[7], node[8]
     batch, length = ids.shape
@@ -182,12 +182,14 @@ def embed_layer_normalization(node: Node) -> list[Value | None]:
     return [_layer_norm(node, total, node.need(5), node.need(6)), count, total]
 
 
-def _layer_norm(node: Node, x: Value, gamma: Value, beta: Value | None) -> Value:
+def _layer_norm(node: OnnxNode, x: OnnxValue, gamma: OnnxValue, beta: OnnxValue | None) -> OnnxValue:
     beta = node.const(np.zeros(gamma.shape, gamma.dtype)) if beta is None else beta
     return node.do(R.nn.layer_norm, x, gamma, beta, axes=[-1], epsilon=node.attr("epsilon", 1e-12))
 
 
-def _root_mean_square(node: Node, x: Value, scale: Value, axis: int, epsilon: float) -> tuple[Value, Value]:
+def _root_mean_square(
+    node: OnnxNode, x: OnnxValue, scale: OnnxValue, axis: int, epsilon: float
+) -> tuple[OnnxValue, OnnxValue]:
     axes = list(range(axis, x.rank))
     square = node.do(R.mean, node.do(R.multiply, x, x), axis=axes, keepdims=True)
     root = node.do(R.sqrt, node.do(R.add, square, node.scalar(node.attr("epsilon", epsilon), x)))

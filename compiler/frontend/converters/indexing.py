@@ -8,11 +8,11 @@ from tvm import relax
 from ....schedules.words.dims import Dim, Open, is_open
 from ....schedules.words.refusal import Refusal
 from ..implied import require_at_least, require_equal, require_same
-from ..node import Node, normal_axis
+from ..node import OnnxNode, normal_axis
 from ..parts import length, with_part
 from ..positions import require_within
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .movement import take
 from .scatter import require_beside
 
@@ -20,7 +20,7 @@ R = relax.op
 
 
 @converts("Gather")
-def gather(node: Node) -> Value:
+def gather(node: OnnxNode) -> OnnxValue:
     """Negative indices count from the end; at run time an index outside the tensor reads the nearest element."""
     x, indices = node.need(0), node.need(1)
     axis = normal_axis(node.attr("axis", 0), x.rank)
@@ -41,11 +41,11 @@ def gather(node: Node) -> Value:
     return read(node, x, indices, axis)
 
 
-def read(node: Node, x: Value, indices: Value, axis: int) -> Value:
+def read(node: OnnxNode, x: OnnxValue, indices: OnnxValue, axis: int) -> OnnxValue:
     return node.own("halotile.gather", x, indices, axis=axis)
 
 
-def _from_open_axis(node: Node, x: Value, known: np.ndarray, axis: int) -> Value:
+def _from_open_axis(node: OnnxNode, x: OnnxValue, known: np.ndarray, axis: int) -> OnnxValue:
     """Known positions on an axis of open length, which must be long enough for them in every run."""
     length = x.shape[axis]
     least = max(int(known.max(initial=-1)) + 1, -int(known.min(initial=0)))
@@ -61,7 +61,7 @@ def _from_open_axis(node: Node, x: Value, known: np.ndarray, axis: int) -> Value
 
 
 @converts("ArgMax", "ArgMin")
-def arg_extreme(node: Node) -> Value:
+def arg_extreme(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     axis = normal_axis(node.attr("axis", 0), x.rank)
     return node.own(
@@ -74,7 +74,7 @@ def arg_extreme(node: Node) -> Value:
 
 
 @converts("GatherElements", since=11)
-def gather_elements(node: Node) -> Value:
+def gather_elements(node: OnnxNode) -> OnnxValue:
     x, indices = node.need(0), node.need(1)
     axis = normal_axis(node.attr("axis", 0), x.rank)
     require_beside(indices, x, axis)
@@ -82,14 +82,14 @@ def gather_elements(node: Node) -> Value:
 
 
 @converts("GatherND", since=11)
-def gather_nd(node: Node) -> Value:
+def gather_nd(node: OnnxNode) -> OnnxValue:
     x, indices, batch_dims = node.need(0), node.need(1), node.attr("batch_dims", 0)
     require_same(x.shape[:batch_dims], indices.shape[:batch_dims], f"the batch of {x} and of its positions {indices}")
     return node.own("halotile.gather_nd", x, indices, batch_dims=batch_dims)
 
 
 @converts("Compress", since=9)
-def compress(node: Node) -> Value:
+def compress(node: OnnxNode) -> OnnxValue:
     """What the condition is true for: as many as it has ones, or of run time, at most as many as there are."""
     x, condition = node.need(0), node.need(1)
     if "axis" not in node.attributes:
@@ -108,7 +108,7 @@ def compress(node: Node) -> Value:
 
 
 @converts("TopK", since=1)
-def top_k(node: Node) -> list[Value | None]:
+def top_k(node: OnnxNode) -> list[OnnxValue | None]:
     x = node.need(0)
     axis = normal_axis(node.attr("axis", -1), x.rank)
     counts = [node.attr("k")] if "k" in node.attributes else node.ints(1, "k")
@@ -129,12 +129,12 @@ def top_k(node: Node) -> list[Value | None]:
 
 
 @converts("CumSum", "CumProd", since=11)
-def cumulative(node: Node) -> Value:
+def cumulative(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     axes = node.ints(1, "its axis")
     axis = normal_axis(axes[0] if axes else 0, x.rank)
 
-    def run(v: Value) -> Value:
+    def run(v: OnnxValue) -> OnnxValue:
         return node.own(
             f"halotile.{node.operator.lower()}",
             v,
@@ -147,7 +147,7 @@ def cumulative(node: Node) -> Value:
 
 
 @converts("ReverseSequence", since=10)
-def reverse_sequence(node: Node) -> Value:
+def reverse_sequence(node: OnnxNode) -> OnnxValue:
     """The first sequence_lens[b] elements of every sequence b turned round, the rest left."""
     x, lengths = node.need(0), node.need(1)
     batch, time = node.attr("batch_axis", 1), node.attr("time_axis", 0)
@@ -167,13 +167,13 @@ def reverse_sequence(node: Node) -> Value:
 
 
 @converts("NonZero", since=9)
-def non_zero(node: Node) -> Value:
+def non_zero(node: OnnxNode) -> OnnxValue:
     """[rank, n]: of run time with room for all elements, of which the first n are there."""
     x = node.need(0)
     return node.const(np.array(np.nonzero(x.array), "int64")) if x.array is not None else chosen(node, x)
 
 
-def chosen(node: Node, x: Value) -> Value:
+def chosen(node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """Where ``x`` is not zero; found once, so that all who ask have the same count. What repeats another tensor, as a
     mask that is expanded over channels does, has so many times its count."""
     if x.chosen is None:
@@ -186,7 +186,7 @@ def chosen(node: Node, x: Value) -> Value:
 
 
 @converts("NonMaxSuppression", since=10)
-def non_max_suppression(node: Node) -> Value:
+def non_max_suppression(node: OnnxNode) -> OnnxValue:
     """Rows (batch, class, box) with room for as many as may be kept; boxes may be partly there (partial.py)."""
     boxes, scores = node.need(0), node.need(1)
     beside = (scores.shape[0], scores.shape[2], 4) if scores.rank == 3 else ()

@@ -11,9 +11,9 @@ from tvm import relax
 from ....schedules.words.dims import Dim, is_open
 from ....schedules.words.refusal import Refusal
 from ..implied import broadcast, require_equal
-from ..node import Node
+from ..node import OnnxNode
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 
 if TYPE_CHECKING:
     from ....schedules.words.size_like import SizeLike
@@ -22,11 +22,11 @@ R = relax.op
 
 
 @converts("MatMul")
-def matmul(node: Node) -> Value:
+def matmul(node: OnnxNode) -> OnnxValue:
     return node.in_float32(lambda a, b: product(node, a, b), node.need(0), node.need(1))
 
 
-def product(node: Node, a: Value, b: Value) -> Value:
+def product(node: OnnxNode, a: OnnxValue, b: OnnxValue) -> OnnxValue:
     inner = b.shape[-2] if b.rank > 1 else b.shape[0]
     if a.rank and b.rank and is_open((a.shape[-1], inner)):
         require_equal(a.shape[-1], inner, f"the inner dimensions of {a} and {b}")
@@ -39,7 +39,7 @@ def product(node: Node, a: Value, b: Value) -> Value:
     return node.do(R.matmul, a, b)
 
 
-def _in_batch(node: Node, x: Value, batch: Sequence[SizeLike]) -> Value:
+def _in_batch(node: OnnxNode, x: OnnxValue, batch: Sequence[SizeLike]) -> OnnxValue:
     """A stack of matrices whose open dims are as long as the fixed ones of ``batch`` that they are, or one of."""
     own = batch[len(batch) - (x.rank - 2) :]
     stack = [t if isinstance(d, Dim) and isinstance(t, int) else d for d, t in zip(x.shape, own)]
@@ -47,7 +47,7 @@ def _in_batch(node: Node, x: Value, batch: Sequence[SizeLike]) -> Value:
 
 
 @converts("Gemm")
-def gemm(node: Node) -> Value:
+def gemm(node: OnnxNode) -> OnnxValue:
     """alpha * A' B' + beta * C; C broadcasts one way to the product."""
     a, b, c = node.need(0), node.need(1), node[2]
     alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
@@ -56,7 +56,7 @@ def gemm(node: Node) -> Value:
     if a.rank != 2 or b.rank != 2:
         raise Refusal(f"its operands {a} and {b} are not matrices")
 
-    def multiply(a: Value, b: Value, c: Value | None) -> Value:
+    def multiply(a: OnnxValue, b: OnnxValue, c: OnnxValue | None) -> OnnxValue:
         a = node.transpose(a, [1, 0]) if node.attr("transA", 0) else a
         b = node.transpose(b, [1, 0]) if node.attr("transB", 0) else b
         result = product(node, a, b)

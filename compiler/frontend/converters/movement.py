@@ -14,9 +14,9 @@ from ....schedules.words.cases import settled
 from ....schedules.words.dims import Dim, Open, Size, bounds, is_open, maximum, minimum, quotient
 from ....schedules.words.refusal import Refusal
 from ..implied import broadcast, equal, learn_at_least, learn_at_most, require_at_least, require_equal
-from ..node import Node, normal_axes, normal_axis
+from ..node import OnnxNode, normal_axes, normal_axis
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .walks import walked_back
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ GROUP = 16  # tensors joined first where there are too many for one kernel
 
 
 @converts("Identity")
-def identity(node: Node) -> Value:
+def identity(node: OnnxNode) -> OnnxValue:
     return node.need(0)
 
 
 @converts("Reshape")
-def reshape(node: Node) -> Value:
+def reshape(node: OnnxNode) -> OnnxValue:
     """0 copies the dimension (unless allowzero), -1 takes what is left."""
     x = node.need(0)
     target = node.ints(1, "its shape", "shape")
@@ -59,7 +59,7 @@ def reshape(node: Node) -> Value:
 
 
 @converts("Flatten")
-def flatten(node: Node) -> Value:
+def flatten(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     axis = node.attr("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
@@ -69,7 +69,7 @@ def flatten(node: Node) -> Value:
 
 
 @converts("Squeeze")
-def squeeze(node: Node) -> Value:
+def squeeze(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     axes = node.ints(1, "its axes", "axes")
     if axes is None and is_open(x.shape):
@@ -85,7 +85,7 @@ def squeeze(node: Node) -> Value:
 
 
 @converts("Unsqueeze")
-def unsqueeze(node: Node) -> Value:
+def unsqueeze(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     axes = node.ints(1, "its axes", "axes")
     if axes is None:
@@ -98,7 +98,7 @@ def unsqueeze(node: Node) -> Value:
 
 
 @converts("Transpose")
-def transpose(node: Node) -> Value:
+def transpose(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     order = node.attr("perm", list(range(x.rank))[::-1])
     if sorted(order) != list(range(x.rank)):
@@ -107,13 +107,13 @@ def transpose(node: Node) -> Value:
 
 
 @converts("Concat")
-def concat(node: Node) -> Value:
+def concat(node: OnnxNode) -> OnnxValue:
     values = [node.need(i) for i in range(len(node.inputs))]
     axis = normal_axis(node.attr("axis", 1), values[0].rank)
     return concatenated(node, values, axis)
 
 
-def concatenated(node: Node, values: list[Value], axis: int) -> Value:
+def concatenated(node: OnnxNode, values: list[OnnxValue], axis: int) -> OnnxValue:
     first = values[0].shape
     for v in values:
         if v.rank == len(first) and is_open([*first, *v.shape]):
@@ -138,7 +138,7 @@ def concatenated(node: Node, values: list[Value], axis: int) -> Value:
 
 
 @converts("Split")
-def split(node: Node) -> list[Value | None]:
+def split(node: OnnxNode) -> list[OnnxValue | None]:
     """One strided slice for each piece; the sizes are given, or num_outputs (the last may be shorter), or equal."""
     x = node.need(0)
     axis = normal_axis(node.attr("axis", 0), x.rank)
@@ -153,7 +153,7 @@ def split(node: Node) -> list[Value | None]:
         require_equal(total, length, f"axis {axis} of {x} and its pieces")
     if total != length or len(sizes) < count:
         raise Refusal(f"pieces {sizes} do not make up axis {axis} of {x} in {count} outputs")
-    results: list[Value | None] = []
+    results: list[OnnxValue | None] = []
     start = 0
     for index in range(count):
         end = start + sizes[index]
@@ -170,7 +170,7 @@ def split(node: Node) -> list[Value | None]:
 
 
 @converts("Slice")
-def slice_(node: Node) -> Value:
+def slice_(node: OnnxNode) -> OnnxValue:
     """Bounds are clamped as ONNX says; negative steps walk backwards."""
     x = node.need(0)
     starts, ends = node.ints(1, "its starts", "starts"), node.ints(2, "its ends", "ends")
@@ -205,8 +205,8 @@ def slice_(node: Node) -> Value:
 
 
 def _open_slice(
-    node: Node, x: Value, starts: list[SizeLike], ends: list[SizeLike], axes: list[int], steps: list[int]
-) -> Value:
+    node: OnnxNode, x: OnnxValue, starts: list[SizeLike], ends: list[SizeLike], axes: list[int], steps: list[int]
+) -> OnnxValue:
     """The same where a length or a bound is open: it must be clear where bounds lie."""
     for axis, start, end, stride in zip(axes, starts, ends, steps):
         if isinstance(stride, Dim) or stride == 0:
@@ -260,7 +260,7 @@ def _within(bound: SizeLike, length: SizeLike) -> SizeLike:
 
 
 @converts("Pad")
-def pad(node: Node) -> Value:
+def pad(node: OnnxNode) -> OnnxValue:
     """Negative pads cut; reflect leaves the border out, edge repeats it, wrap goes round."""
     x = node.need(0)
     pads = node.ints(1, "its pads", "pads" if node.opset < 11 else None)
@@ -284,7 +284,7 @@ def pad(node: Node) -> Value:
     return _padded(node, x, [maximum(b, 0) for b in begin], [maximum(e, 0) for e in end], mode)
 
 
-def _padded(node: Node, x: Value, begin: list[SizeLike], end: list[SizeLike], mode: str) -> Value:
+def _padded(node: OnnxNode, x: OnnxValue, begin: list[SizeLike], end: list[SizeLike], mode: str) -> OnnxValue:
     if all(p == 0 for p in begin + end):
         return x
     if mode == "constant":
@@ -314,20 +314,20 @@ def _padded(node: Node, x: Value, begin: list[SizeLike], end: list[SizeLike], mo
     return x
 
 
-def constant_pad(node: Node, x: Value, begin: list[int], end: list[int], fill: float | int | bool) -> Value:
+def constant_pad(node: OnnxNode, x: OnnxValue, begin: list[int], end: list[int], fill: float | int | bool) -> OnnxValue:
     if x.is_float and abs(float(fill)) != math.inf and float(fill) == float(fill):
         width = [p for pair in zip(begin, end) for p in pair]
         return node.do(R.nn.pad, x, pad_width=width, pad_mode="constant", pad_value=float(fill))
     return node.own("halotile.pad", x, node.scalar(fill, x), begin=begin, end=end)
 
 
-def _mirrored(node: Node, x: Value, axis: int, begin: SizeLike, end: SizeLike, mode: str) -> Value:
+def _mirrored(node: OnnxNode, x: OnnxValue, axis: int, begin: SizeLike, end: SizeLike, mode: str) -> OnnxValue:
     """Pads by open widths: positions i of n become n - 1 - |n - 1 - |i||, or are clamped for ``edge``."""
     length = x.shape[axis]
     if mode == "wrap":
         raise Open(f"mode '{mode}' along an open dimension of {x}")
 
-    def count(first: SizeLike, stop: Dim) -> Value:
+    def count(first: SizeLike, stop: Dim) -> OnnxValue:
         return node.do(R.arange, first, stop, 1, dtype="int64")
 
     place, last = count(-begin, length + end), count(length - 1, length)
@@ -338,7 +338,9 @@ def _mirrored(node: Node, x: Value, axis: int, begin: SizeLike, end: SizeLike, m
     return node.do(R.take, x, place, axis=axis)
 
 
-def filled_round(node: Node, x: Value, begin: list[SizeLike], end: list[SizeLike], fill: Value) -> Value:
+def filled_round(
+    node: OnnxNode, x: OnnxValue, begin: list[SizeLike], end: list[SizeLike], fill: OnnxValue
+) -> OnnxValue:
     """Pads whose widths follow from open dimensions (a map as large as the one beside it), or whose ``fill`` (rank 0)
     is known at run time only: joined with filled parts."""
     for axis in range(x.rank):
@@ -354,7 +356,7 @@ def filled_round(node: Node, x: Value, begin: list[SizeLike], end: list[SizeLike
     return x
 
 
-def take(node: Node, x: Value, index: np.ndarray, axis: int) -> Value:
+def take(node: OnnxNode, x: OnnxValue, index: np.ndarray, axis: int) -> OnnxValue:
     """x at known positions along one axis; runs of them become slices, which need no table."""
     index = np.asarray(index, "int64")
     if isinstance(x.shape[axis], Dim):
@@ -383,7 +385,7 @@ def take(node: Node, x: Value, index: np.ndarray, axis: int) -> Value:
 
 
 @converts("Tile", since=6)
-def tile(node: Node) -> Value:
+def tile(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     repeats = node.ints(1, "its repeats")
     if repeats is None or len(repeats) != x.rank:
@@ -404,7 +406,7 @@ def tile(node: Node) -> Value:
 
 
 @converts("Expand", since=8)
-def expand(node: Node) -> Value:
+def expand(node: OnnxNode) -> OnnxValue:
     """Two-way broadcasting: a one in the shape keeps the tensor's own dimension."""
     x = node.need(0)
     shape = node.ints(1, "its shape") or []
@@ -418,7 +420,7 @@ def expand(node: Node) -> Value:
 
 
 @converts("DepthToSpace")
-def depth_to_space(node: Node) -> Value:
+def depth_to_space(node: OnnxNode) -> OnnxValue:
     """DCR takes the block from the outer part of the channels, CRD from the inner."""
     x, b = node.need(0), node.attr("blocksize")
     n, c, h, w = x.shape
@@ -434,7 +436,7 @@ def depth_to_space(node: Node) -> Value:
 
 
 @converts("SpaceToDepth")
-def space_to_depth(node: Node) -> Value:
+def space_to_depth(node: OnnxNode) -> OnnxValue:
     """The inverse of DepthToSpace, in the same two orders (CRD since opset 28)."""
     x, b = node.need(0), node.attr("blocksize")
     n, c, h, w = x.shape

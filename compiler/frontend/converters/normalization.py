@@ -9,16 +9,16 @@ from ....schedules.words.dims import is_open
 from ....schedules.words.refusal import Refusal
 from ..functions import dtype_name
 from ..implied import require_equal
-from ..node import Node, normal_axes, normal_axis
+from ..node import OnnxNode, normal_axes, normal_axis
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .conv import per_channel
 
 R = relax.op
 
 
 @converts("BatchNormalization")
-def batch_normalization(node: Node) -> Value | list[Value | None]:
+def batch_normalization(node: OnnxNode) -> OnnxValue | list[OnnxValue | None]:
     """x * a + b with a = scale / sqrt(var + eps) and b = bias - mean * a, computed here when they are constants."""
     x, scale, bias, mean, variance = (node.need(i) for i in range(5))
     if node.attr("training_mode", 0) and node.opset >= 14:
@@ -50,7 +50,7 @@ def batch_normalization(node: Node) -> Value | list[Value | None]:
     return node.cast(node.do(R.add, scaled, per_channel(node, c, x.rank)), dtype)
 
 
-def _trained(node: Node) -> list[Value | None]:
+def _trained(node: OnnxNode) -> list[OnnxValue | None]:
     """Training mode: normalised by the batch's own statistics; the running ones move towards those."""
     x, scale, bias, old_mean, old_variance = (node.need(i) for i in range(5))
     axes = [0, *range(2, x.rank)]
@@ -64,7 +64,7 @@ def _trained(node: Node) -> list[Value | None]:
     y = node.do(R.add, node.do(R.multiply, centred, factor), per_channel(node, node.cast(bias, wide), x.rank))
     momentum = node.attr("momentum", 0.9)
 
-    def moved(old: Value, new: Value) -> Value:
+    def moved(old: OnnxValue, new: OnnxValue) -> OnnxValue:
         kept = node.do(R.multiply, node.cast(old, wide), node.scalar(momentum, new))
         added = node.do(R.multiply, node.reshape(new, old.shape), node.scalar(1 - momentum, new))
         return node.cast(node.do(R.add, kept, added), old.dtype)
@@ -73,14 +73,14 @@ def _trained(node: Node) -> list[Value | None]:
 
 
 @converts("InstanceNormalization", since=6)
-def instance_normalization(node: Node) -> Value:
+def instance_normalization(node: OnnxNode) -> OnnxValue:
     x, scale, bias = (node.need(i) for i in range(3))
     if x.rank < 3:
         raise Refusal(f"{x} has no spatial dimensions")
     if is_open(x.shape[1:2]):
         require_equal(x.shape[1], scale.size, f"the channels of {x} and the scale {scale}")
 
-    def normalise(x: Value, scale: Value, bias: Value) -> Value:
+    def normalise(x: OnnxValue, scale: OnnxValue, bias: OnnxValue) -> OnnxValue:
         y = standardised(node, x, list(range(2, x.rank)), node.attr("epsilon", 1e-5))
         y = node.do(R.multiply, y, per_channel(node, scale, x.rank))
         return node.do(R.add, y, per_channel(node, bias, x.rank))
@@ -89,7 +89,7 @@ def instance_normalization(node: Node) -> Value:
 
 
 @converts("GroupNormalization", since=18)
-def group_normalization(node: Node) -> Value:
+def group_normalization(node: OnnxNode) -> OnnxValue:
     """Scale and bias are one per group before opset 21, one per channel since."""
     x, scale, bias = (node.need(i) for i in range(3))
     groups = node.attr("num_groups")
@@ -101,7 +101,7 @@ def group_normalization(node: Node) -> Value:
         if scale.size != groups:
             require_equal(channels, scale.size, f"the channels of {x} and the scale {scale}")
 
-    def normalise(x: Value, scale: Value, bias: Value) -> Value:
+    def normalise(x: OnnxValue, scale: OnnxValue, bias: OnnxValue) -> OnnxValue:
         grouped = node.reshape(x, (n, groups, -(-x.size // (n * groups))))
         y = standardised(node, grouped, [2], node.attr("epsilon", 1e-5))
         if scale.size == groups and node.opset < 21:
@@ -115,7 +115,7 @@ def group_normalization(node: Node) -> Value:
 
 
 @converts("LayerNormalization")  # ONNX Runtime writes it into models of any opset
-def layer_normalization(node: Node) -> list[Value | None]:
+def layer_normalization(node: OnnxNode) -> list[OnnxValue | None]:
     """The statistics are of the type that ``stash_type`` names (float32 of float64 data too), which are computed in at
     least float32 and in float64 of such data."""
     x, scale, bias = node.need(0), node.need(1), node[2]
@@ -139,7 +139,7 @@ def layer_normalization(node: Node) -> list[Value | None]:
 
 
 @converts("RMSNormalization", since=23)
-def rms_normalization(node: Node) -> Value:
+def rms_normalization(node: OnnxNode) -> OnnxValue:
     x, scale = node.need(0), node.need(1)
     axis = normal_axis(node.attr("axis", -1), x.rank)
     wide = "float64" if x.dtype == "float64" else "float32"
@@ -150,11 +150,11 @@ def rms_normalization(node: Node) -> Value:
 
 
 @converts("MeanVarianceNormalization", since=9)
-def mean_variance_normalization(node: Node) -> Value:
+def mean_variance_normalization(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     axes = normal_axes(node.attr("axes", [0, 2, 3]), x.rank)
 
-    def normalise(x: Value) -> Value:
+    def normalise(x: OnnxValue) -> OnnxValue:
         centred = node.own("halotile.centre", x, axes=axes)
         square = node.do(R.mean, node.do(R.multiply, centred, centred), axis=axes, keepdims=True)
         return node.do(R.divide, centred, node.do(R.add, node.do(R.sqrt, square), node.scalar(1e-9, x)))
@@ -163,12 +163,12 @@ def mean_variance_normalization(node: Node) -> Value:
 
 
 @converts("LpNormalization")
-def lp_normalization(node: Node) -> Value:
+def lp_normalization(node: OnnxNode) -> OnnxValue:
     """x / norm, and zero where the norm is zero."""
     x = node.need(0)
     axis = normal_axis(node.attr("axis", -1), x.rank)
 
-    def normalise(x: Value) -> Value:
+    def normalise(x: OnnxValue) -> OnnxValue:
         if node.attr("p", 2) == 1:
             norm = node.do(R.sum, node.do(R.abs, x), axis=[axis], keepdims=True)
         else:
@@ -180,7 +180,7 @@ def lp_normalization(node: Node) -> Value:
 
 
 @converts("LRN")
-def local_response_normalization(node: Node) -> Value:
+def local_response_normalization(node: OnnxNode) -> OnnxValue:
     """x / (bias + alpha / size * sum of squares over the neighbouring channels) ^ beta, by square roots where beta is
     0.5 or 0.75."""
     x = node.need(0)
@@ -189,7 +189,7 @@ def local_response_normalization(node: Node) -> Value:
         raise Refusal(f"its size {size} is no number of channels")
     alpha, beta, bias = node.attr("alpha", 1e-4), node.attr("beta", 0.75), node.attr("bias", 1.0)
 
-    def normalise(x: Value) -> Value:
+    def normalise(x: OnnxValue) -> OnnxValue:
         total = node.own("halotile.channel_window_sum", node.do(R.multiply, x, x), size=size)
         base = node.do(R.multiply, total, node.scalar(alpha / size, x))
         base = node.do(R.add, base, node.scalar(bias, x))
@@ -203,12 +203,12 @@ def local_response_normalization(node: Node) -> Value:
     return node.in_float32(normalise, x)
 
 
-def standardised(node: Node, x: Value, axes: list[int], epsilon: float) -> Value:
+def standardised(node: OnnxNode, x: OnnxValue, axes: list[int], epsilon: float) -> OnnxValue:
     """(x - mean) / sqrt(variance + eps), to the last digits of x however large the mean is."""
     return node.own("halotile.standardise", x, axes=axes, epsilon=epsilon)
 
 
-def inverse_deviation(node: Node, x: Value, axes: list[int], epsilon: float) -> Value:
+def inverse_deviation(node: OnnxNode, x: OnnxValue, axes: list[int], epsilon: float) -> OnnxValue:
     """1 / sqrt(variance + eps) over ``axes``."""
     centred = node.own("halotile.centre", x, axes=axes)
     variance = node.do(R.mean, node.do(R.multiply, centred, centred), axis=axes, keepdims=True)

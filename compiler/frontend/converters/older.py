@@ -8,9 +8,9 @@ from __future__ import annotations
 from tvm import relax
 
 from ....schedules.words.refusal import Refusal
-from ..node import Node, normal_axis
+from ..node import OnnxNode, normal_axis
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .diagonals import trilu
 from .fused import MICROSOFT
 from .indexing import gather_nd
@@ -27,38 +27,38 @@ converts("GridSample", domain=MICROSOFT)(grid_sample)
 
 
 @converts("Pad", domain=MICROSOFT)
-def padded(node: Node) -> Value:
+def padded(node: OnnxNode) -> OnnxValue:
     """ONNX's of opset 11: its pads are an operand."""
-    return pad(Node(node.operator, "", 11, node.inputs, node.attributes, node.outputs, node.builder, node.used))
+    return pad(OnnxNode(node.operator, "", 11, node.inputs, node.attributes, node.outputs, node.builder, node.used))
 
 
 @converts("Range", domain=MICROSOFT)
-def counted(node: Node) -> Value:
+def counted(node: OnnxNode) -> OnnxValue:
     """ONNX's, with a step of 1 where none is given."""
     step = node[2] or node.scalar(1, node.need(0))
     return range_(node.on([node.need(0), node.need(1), step]))
 
 
 @converts("Unique", domain=MICROSOFT)
-def first_found(node: Node) -> list[Value | None]:
+def first_found(node: OnnxNode) -> list[OnnxValue | None]:
     """(values, places in them, how often) in the order in which they are met; ONNX gives where they are met, too."""
     attributes = {**node.attributes, "sorted": 0}
     used = [*node.used, False, False, False][:3]
     outputs = ["y", "", "places", "counts"]
-    inner = Node(node.operator, "", 11, node.inputs, attributes, outputs, node.builder, [used[0], False, *used[1:]])
+    inner = OnnxNode(node.operator, "", 11, node.inputs, attributes, outputs, node.builder, [used[0], False, *used[1:]])
     y, _, *others = unique(inner)
     return [y, *others][: len(node.outputs)]
 
 
 @converts("ExpandDims", domain=MICROSOFT)
-def expand_dims(node: Node) -> Value:
+def expand_dims(node: OnnxNode) -> OnnxValue:
     x, axes = node.need(0), node.ints(1, "its axis")
     axis = normal_axis((axes or [0])[0], x.rank + 1)
     return node.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
 
 
 @converts("CDist", domain=MICROSOFT)
-def distances(node: Node) -> Value:
+def distances(node: OnnxNode) -> OnnxValue:
     """From each row of A [M, K] to each of B [N, K]: [M, N]."""
     a, b = node.need(0), node.need(1)
     metric = node.attr("metric", "sqeuclidean")

@@ -13,9 +13,9 @@ from tvm import relax
 
 from ....schedules.words.dims import Dim, Open, is_open
 from ....schedules.words.refusal import Refusal
-from ..node import Node
+from ..node import OnnxNode
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .conv import require_fit, window_pads
 from .elementwise import LARGEST_PRODUCT, whole_power
 from .movement import filled_round
@@ -27,7 +27,7 @@ R = relax.op
 
 
 @dataclass(frozen=True)
-class Window:
+class PoolingWindow:
     """A pooling window: per spatial axis its size, step, dilation, the pads asked for, and the output's length."""
 
     kernel: list[int]
@@ -63,7 +63,7 @@ class Window:
         return per_axis
 
 
-def window(node: Node, x: Value) -> Window:
+def window(node: OnnxNode, x: OnnxValue) -> PoolingWindow:
     kernel = node.attr("kernel_shape")
     spatial = x.rank - 2
     if kernel is None or len(kernel) != spatial or spatial < 1:
@@ -88,11 +88,11 @@ def window(node: Node, x: Value) -> Window:
         if not isinstance(length, Dim) and length < 1:
             raise Refusal(f"the window {list(kernel)} does not fit the input {x}")
         output.append(length)
-    return Window(list(kernel), strides, dilations, begin, end, output, list(x.shape[2:]), ceil)
+    return PoolingWindow(list(kernel), strides, dilations, begin, end, output, list(x.shape[2:]), ceil)
 
 
 @converts("MaxPool")
-def max_pool(node: Node) -> Value | list[Value | None]:
+def max_pool(node: OnnxNode) -> OnnxValue | list[OnnxValue | None]:
     x = node.need(0)
     w = window(node, x)
     if is_open(w.begin + w.end) and not node.wants(1):
@@ -125,14 +125,14 @@ def max_pool(node: Node) -> Value | list[Value | None]:
     return cut(node, pooled, w.output)
 
 
-def _padded(node: Node, x: Value, w: Window, fill: float) -> tuple[Value, Window]:
+def _padded(node: OnnxNode, x: OnnxValue, w: PoolingWindow, fill: float) -> tuple[OnnxValue, PoolingWindow]:
     """The image with pads of open widths around it, and the window as it lies there."""
     y = filled_round(node, x, [0, 0, *w.begin], [0, 0, *w.end], node.scalar(fill, x))
     none = [0] * len(w.kernel)
     return y, replace(w, begin=none, end=none, size=list(y.shape[2:]))
 
 
-def _column_major(node: Node, flat: Value, shape: Sequence[int]) -> Value:
+def _column_major(node: OnnxNode, flat: OnnxValue, shape: Sequence[int]) -> OnnxValue:
     """Positions in a tensor of ``shape`` counted with the first spatial axis fastest, the planes as they were."""
     if is_open(shape[2:]):
         raise Open("positions in columns over open dimensions")
@@ -148,7 +148,7 @@ def _column_major(node: Node, flat: Value, shape: Sequence[int]) -> Value:
     return total
 
 
-def cut(node: Node, x: Value, output: Sequence[int]) -> Value:
+def cut(node: OnnxNode, x: OnnxValue, output: Sequence[int]) -> OnnxValue:
     for axis, length in enumerate(output):
         if isinstance(length, Dim):
             continue
@@ -157,7 +157,7 @@ def cut(node: Node, x: Value, output: Sequence[int]) -> Value:
 
 
 @converts("AveragePool")
-def average_pool(node: Node) -> Value:
+def average_pool(node: OnnxNode) -> OnnxValue:
     """The mean over the window; pads count only with count_include_pad, what ceil_mode adds never does."""
     x = node.need(0)
     w = window(node, x)
@@ -184,19 +184,19 @@ def average_pool(node: Node) -> Value:
     counts = [node.const(c.reshape(-1, *(1,) * i)) for i, c in enumerate(reversed(w.counts(include)))]
     total = reduce(lambda a, b: node.do(R.multiply, a, b), counts)
 
-    def mean(v: Value) -> Value:
+    def mean(v: OnnxValue) -> OnnxValue:
         return node.do(R.divide, window_sum(node, v, w), node.cast(total, v.dtype))
 
     return node.in_float32(mean, x)
 
 
-def _open_mean(node: Node, x: Value, w: Window, include: bool) -> Value:
+def _open_mean(node: OnnxNode, x: OnnxValue, w: PoolingWindow, include: bool) -> OnnxValue:
     """The mean under pads of open widths: over all of a window, by the part of it that lies in the image."""
     if any(d > 1 for d in w.dilations) or x.rank > 5:
         raise Open(f"dilations {w.dilations} and pads that depend on open dimensions of {x}")
     function = {3: R.nn.avg_pool1d, 4: R.nn.avg_pool2d, 5: R.nn.avg_pool3d}[x.rank]
 
-    def mean(v: Value) -> Value:
+    def mean(v: OnnxValue) -> OnnxValue:
         return node.do(function, _padded(node, v, w, 0)[0], pool_size=w.kernel, strides=w.strides)
 
     if include:
@@ -205,12 +205,12 @@ def _open_mean(node: Node, x: Value, w: Window, include: bool) -> Value:
 
 
 @converts("LpPool")
-def lp_pool(node: Node) -> Value:
+def lp_pool(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     w = window(node, x)
     p = _order(node)
 
-    def norm(v: Value) -> Value:
+    def norm(v: OnnxValue) -> OnnxValue:
         if p == 1:
             return window_sum(node, node.do(R.abs, v), w)
         if p == 2:
@@ -221,7 +221,7 @@ def lp_pool(node: Node) -> Value:
     return node.in_float32(norm, x)
 
 
-def _order(node: Node) -> int:
+def _order(node: OnnxNode) -> int:
     """The p of a p-norm."""
     p = int(node.attr("p", 2))
     if p < 1:
@@ -229,11 +229,11 @@ def _order(node: Node) -> int:
     return p
 
 
-def _powered(node: Node, x: Value, p: int) -> Value:
+def _powered(node: OnnxNode, x: OnnxValue, p: int) -> OnnxValue:
     return whole_power(node, x, p) if p <= LARGEST_PRODUCT else node.do(R.power, x, node.scalar(p, x))
 
 
-def window_sum(node: Node, x: Value, w: Window) -> Value:
+def window_sum(node: OnnxNode, x: OnnxValue, w: PoolingWindow) -> OnnxValue:
     return node.own(
         "halotile.window_sum",
         x,
@@ -245,32 +245,32 @@ def window_sum(node: Node, x: Value, w: Window) -> Value:
     )
 
 
-def _spatial(x: Value) -> list[int]:
+def _spatial(x: OnnxValue) -> list[int]:
     if x.rank < 3:
         raise Refusal(f"{x} has no spatial dimensions")
     return list(range(2, x.rank))
 
 
 @converts("GlobalAveragePool")
-def global_average_pool(node: Node) -> Value:
+def global_average_pool(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     axes = _spatial(x)
     return node.in_float32(lambda v: node.do(R.mean, v, axis=axes, keepdims=True), x)
 
 
 @converts("GlobalMaxPool")
-def global_max_pool(node: Node) -> Value:
+def global_max_pool(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     return node.own("halotile.global_max_pool", x, axes=_spatial(x))
 
 
 @converts("GlobalLpPool")
-def global_lp_pool(node: Node) -> Value:
+def global_lp_pool(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     p = _order(node)
     axes = _spatial(x)
 
-    def norm(v: Value) -> Value:
+    def norm(v: OnnxValue) -> OnnxValue:
         if p == 2:
             return node.do(R.sqrt, node.do(R.sum, node.do(R.multiply, v, v), axis=axes, keepdims=True))
         powered = _powered(node, node.do(R.abs, v), p)

@@ -6,9 +6,9 @@ import numpy as np
 from tvm import relax
 
 from ....schedules.words.refusal import Refusal
-from ..node import Node
+from ..node import OnnxNode
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .fused import MICROSOFT
 from .quantize import by_own_range
 from .recurrent import ROUNDED, recurrent
@@ -17,7 +17,7 @@ R = relax.op
 
 
 @converts("DynamicQuantizeLSTM", domain=MICROSOFT)
-def dynamic_quantize_lstm(node: Node) -> list[Value | None]:
+def dynamic_quantize_lstm(node: OnnxNode) -> list[OnnxValue | None]:
     """An LSTM with weights in bytes, whose input and whose state of every step are rounded to bytes of their own range.
 
     A state's range is that of all sequences side by side; which are when they differ in length, nothing states.
@@ -32,10 +32,12 @@ def dynamic_quantize_lstm(node: Node) -> list[Value | None]:
     seen = node.do(R.multiply, node.do(R.subtract, node.cast(numbers, x.dtype), offset), scale)
     operands = [seen, _weights(node, 1, 8), _weights(node, 2, 10), *(node[i] for i in range(3, 8))]
     attributes = {**node.attributes, ROUNDED: True}
-    return recurrent(Node("LSTM", "", 14, operands, attributes, node.outputs, node.builder, node.used, node.guarded))
+    return recurrent(
+        OnnxNode("LSTM", "", 14, operands, attributes, node.outputs, node.builder, node.used, node.guarded)
+    )
 
 
-def _weights(node: Node, at: int, scales: int) -> Value:
+def _weights(node: OnnxNode, at: int, scales: int) -> OnnxValue:
     """Operand ``at`` of bytes, with a scale and a zero point for each direction or each of its columns, as float32."""
     found = [node.constant(i, "its weights' numbers, scale or zero point") for i in (at, scales, scales + 1)]
     numbers, scale, zero = (None if a is None else a.astype("float32") for a in found)

@@ -8,9 +8,9 @@ from tvm import relax
 from ....schedules.words.refusal import Refusal
 from .. import narrow
 from ..functions import dtype_name
-from ..node import Node, normal_axis
+from ..node import OnnxNode, normal_axis
 from ..registry import converts
-from ..value import PLAIN, Value
+from ..value import PLAIN, OnnxValue
 from . import whole
 from .conv import convolve, per_channel
 from .matmul import product
@@ -21,7 +21,7 @@ INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
 
 
 @converts("QuantizeLinear", since=10)
-def quantize_linear(node: Node) -> Value:
+def quantize_linear(node: OnnxNode) -> OnnxValue:
     """saturate(round_half_even(x / scale) + zero_point), the least number for NaN"""
     x, scale, zero = node.need(0), node.need(1), node[2]
     target = zero.dtype if zero is not None else (dtype_name(node.attr("output_dtype", 0)) or "uint8")
@@ -40,7 +40,7 @@ def quantize_linear(node: Node) -> Value:
     return _quantized(node, quotient, offset, target)
 
 
-def _at_import(x: np.ndarray, spread: np.ndarray, offset: Value | None, precision: str, target: str) -> Value:
+def _at_import(x: np.ndarray, spread: np.ndarray, offset: OnnxValue | None, precision: str, target: str) -> OnnxValue:
     """Weights that a model quantises, as those trained for it do."""
     limits = np.iinfo(target)
     with np.errstate(all="ignore"):
@@ -49,11 +49,11 @@ def _at_import(x: np.ndarray, spread: np.ndarray, offset: Value | None, precisio
         if offset is not None and offset.array is not None:
             codes = codes + offset.array
         codes = np.fmin(np.fmax(codes, limits.min), limits.max)  # a NaN for the least
-    return Value.of_array(codes.astype(target))
+    return OnnxValue.of_array(codes.astype(target))
 
 
 @converts("DequantizeLinear", since=10)
-def dequantize_linear(node: Node) -> Value:
+def dequantize_linear(node: OnnxNode) -> OnnxValue:
     """(x - zero_point) * scale"""
     x, scale, zero = node.need(0), node.need(1), node[2]
     target = dtype_name(node.attr("output_dtype", 0)) or scale.dtype
@@ -74,23 +74,25 @@ def dequantize_linear(node: Node) -> Value:
             whole = x.array.astype("int32")
             with np.errstate(over="ignore"):
                 whole = whole if offset is None or offset.array is None else whole - offset.array
-                return node.cast(Value.of_array(whole.astype(wide) * spread.array), target)
+                return node.cast(OnnxValue.of_array(whole.astype(wide) * spread.array), target)
     x = node.cast(x, "int32")
     if offset is not None:
         x = _less(node, x, offset)
     return node.cast(node.do(R.multiply, node.cast(x, wide), spread), target)
 
 
-def _offset(node: Node, zero: Value | None, x: Value, axis: int, block: int) -> Value:
+def _offset(node: OnnxNode, zero: OnnxValue | None, x: OnnxValue, axis: int, block: int) -> OnnxValue:
     """The zero point in float32, of a type that only files have."""
     if zero is None:
         return node.const(np.zeros((), "float32"))
     if zero.array is None:
         raise Refusal(f"the quantised type {zero.dtype} is only supported with constant zero points")
-    return _spread(node, Value.of_array(zero.array.astype("float32")), x, axis, block)
+    return _spread(node, OnnxValue.of_array(zero.array.astype("float32")), x, axis, block)
 
 
-def _moved(node: Node, quotient: Value, zero: Value | None, x: Value, axis: int, block: int) -> Value:
+def _moved(
+    node: OnnxNode, quotient: OnnxValue, zero: OnnxValue | None, x: OnnxValue, axis: int, block: int
+) -> OnnxValue:
     """Whole numbers are rounded before the zero point is added."""
     if zero is None or zero.array is not None and not zero.array.any():
         return quotient
@@ -99,14 +101,14 @@ def _moved(node: Node, quotient: Value, zero: Value | None, x: Value, axis: int,
 
 
 def _known(
-    node: Node, x: np.ndarray, scale: Value, zero: Value | None, axis: int, block: int, target: str
-) -> Value:
+    node: OnnxNode, x: np.ndarray, scale: OnnxValue, zero: OnnxValue | None, axis: int, block: int, target: str
+) -> OnnxValue:
     """Weights of a type that only files have (int4, float8 ...), turned into numbers at import."""
-    numbers = Value.of_array(x.astype("float32"))
+    numbers = OnnxValue.of_array(x.astype("float32"))
     spread = _spread(node, scale, numbers, axis, block).array
     offset: np.ndarray | None = np.zeros((), "float32")
     if zero is not None:
-        known = None if zero.array is None else Value.of_array(zero.array.astype("float32"))
+        known = None if zero.array is None else OnnxValue.of_array(zero.array.astype("float32"))
         offset = None if known is None else _spread(node, known, numbers, axis, block).array
     if spread is None or offset is None:
         raise Refusal(f"the quantised type {x.dtype.name} is only supported with constant scales and zero points")
@@ -114,12 +116,12 @@ def _known(
 
 
 @converts("DynamicQuantizeLinear", since=11)
-def dynamic_quantize_linear(node: Node) -> list[Value | None]:
+def dynamic_quantize_linear(node: OnnxNode) -> list[OnnxValue | None]:
     y, scale, offset = by_own_range(node, node.need(0))
     return [y, scale, node.cast(offset, "uint8")]
 
 
-def by_own_range(node: Node, x: Value) -> tuple[Value, Value, Value]:
+def by_own_range(node: OnnxNode, x: OnnxValue) -> tuple[OnnxValue, OnnxValue, OnnxValue]:
     """x as unsigned bytes of its own range, which holds zero; their scale, and their zero point in float32.
 
     Where x is zero throughout the scale is 1, as ONNX Runtime has it (ONNX's function body divides zero by zero). A NaN
@@ -136,12 +138,12 @@ def by_own_range(node: Node, x: Value) -> tuple[Value, Value, Value]:
 
 
 @converts("MatMulInteger", since=10)
-def matmul_integer(node: Node) -> Value:
+def matmul_integer(node: OnnxNode) -> OnnxValue:
     return _product(node, node.need(0), node[2], node.need(1), node[3])
 
 
 @converts("ConvInteger", since=10)
-def conv_integer(node: Node) -> Value:
+def conv_integer(node: OnnxNode) -> OnnxValue:
     x, w = node.need(0), node.need(1)
     zero = node[3]
     if zero is not None and zero.rank == 1 and zero.size > 1:
@@ -150,7 +152,7 @@ def conv_integer(node: Node) -> Value:
 
 
 @converts("QLinearMatMul", since=10)
-def qlinear_matmul(node: Node) -> Value:
+def qlinear_matmul(node: OnnxNode) -> OnnxValue:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (node.need(i) for i in range(8))
     total = _product(node, a, a_zero, b, b_zero)
     factor = node.do(
@@ -164,7 +166,7 @@ def qlinear_matmul(node: Node) -> Value:
 
 
 @converts("QLinearConv", since=10)
-def qlinear_conv(node: Node) -> Value:
+def qlinear_conv(node: OnnxNode) -> OnnxValue:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (node.need(i) for i in range(8))
     bias = node[8]
     per_output = w_zero
@@ -180,7 +182,9 @@ def qlinear_conv(node: Node) -> Value:
     return _quantized(node, scaled, node.reshape(y_zero, ()), y_zero.dtype)
 
 
-def _product(node: Node, a: Value, a_zero: Value | None, b: Value, b_zero: Value | None) -> Value:
+def _product(
+    node: OnnxNode, a: OnnxValue, a_zero: OnnxValue | None, b: OnnxValue, b_zero: OnnxValue | None
+) -> OnnxValue:
     """The sums of a product in int32."""
     right, ranges = _centred(node, b, b_zero, rows=False), None
     if right.array is not None and right.rank > 1 and a.array is None and a.rank > 1:
@@ -192,7 +196,9 @@ def _product(node: Node, a: Value, a_zero: Value | None, b: Value, b_zero: Value
     return whole.summed(node, product, left, right, (a.rank - 1, right.rank - 2), ranges)
 
 
-def _convolution(node: Node, x: Value, x_zero: Value | None, w: Value, w_zero: Value | None) -> Value:
+def _convolution(
+    node: OnnxNode, x: OnnxValue, x_zero: OnnxValue | None, w: OnnxValue, w_zero: OnnxValue | None
+) -> OnnxValue:
     """The sums of a convolution in int32."""
     weights, ranges = _centred(node, w, w_zero), None
     if weights.array is not None and weights.rank > 2 and x.array is None:
@@ -208,7 +214,7 @@ def _need_integer(dtype: str) -> None:
         raise Refusal(f"the quantised type {dtype} is not supported")
 
 
-def _quantized(node: Node, quotient: Value, zero: Value | None, target: str) -> Value:
+def _quantized(node: OnnxNode, quotient: OnnxValue, zero: OnnxValue | None, target: str) -> OnnxValue:
     _need_integer(target)
     wide = "float64" if target == "int32" else "float32"  # float32 has no 2**31 - 1
     value = node.cast(node.do(R.round, node.cast(quotient, "float32")), wide)
@@ -218,8 +224,8 @@ def _quantized(node: Node, quotient: Value, zero: Value | None, target: str) -> 
 
 
 def _centred(
-    node: Node, x: Value, zero: Value | None, rows: bool | None = None, wide: str = "int32"
-) -> Value:
+    node: OnnxNode, x: OnnxValue, zero: OnnxValue | None, rows: bool | None = None, wide: str = "int32"
+) -> OnnxValue:
     """x - zero_point in ``wide``; for a matrix, a vector of zero points is one per row or per column."""
     _need_integer(x.dtype)
     x = node.cast(x, wide)
@@ -232,14 +238,14 @@ def _centred(
     return _less(node, x, node.cast(zero, wide))
 
 
-def _less(node: Node, x: Value, zero: Value) -> Value:
+def _less(node: OnnxNode, x: OnnxValue, zero: OnnxValue) -> OnnxValue:
     """x - zero, at import where both are known: what kernels pack has to be."""
     if x.array is not None and zero.array is not None:
-        return Value.of_array(x.array - zero.array)
+        return OnnxValue.of_array(x.array - zero.array)
     return node.do(R.subtract, x, zero)
 
 
-def _rows(node: Node, vector: Value, matrix: Value, rows: bool) -> Value:
+def _rows(node: OnnxNode, vector: OnnxValue, matrix: OnnxValue, rows: bool) -> OnnxValue:
     """A scale or zero point so that it broadcasts over a matrix: a scalar, one per row, or one per column."""
     if vector.size == 1:
         return node.reshape(vector, ())
@@ -248,7 +254,7 @@ def _rows(node: Node, vector: Value, matrix: Value, rows: bool) -> Value:
     return vector
 
 
-def _spread(node: Node, scale: Value, x: Value, axis: int, block: int) -> Value:
+def _spread(node: OnnxNode, scale: OnnxValue, x: OnnxValue, axis: int, block: int) -> OnnxValue:
     """A scale that broadcasts over x: a scalar, one per position of ``axis``, or one per block of it."""
     if scale.size == 1 and scale.rank <= 1:
         return node.reshape(scale, ())

@@ -17,9 +17,9 @@ from ....schedules.operators.recurrent import ACTIVATIONS, packed
 from ....schedules.words.dims import Open, is_open
 from ....schedules.words.refusal import Refusal
 from ..implied import require_at_least, require_equal, require_same
-from ..node import Node
+from ..node import OnnxNode
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .movement import concatenated
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ LONGEST = 256  # steps (times directions) that are written out; more are refused
 
 ROUNDED = "rounded_state"  # an attribute of ours: the product sees an LSTM's state rounded to bytes
 
-Activation = Callable[[Node, Value], Value]
+Activation = Callable[[OnnxNode, OnnxValue], OnnxValue]
 
 
 def _affine(alpha: float, beta: float) -> Activation:
@@ -39,20 +39,20 @@ def _affine(alpha: float, beta: float) -> Activation:
 
 
 def _hard_sigmoid(alpha: float, beta: float) -> Activation:
-    def apply(n: Node, x: Value) -> Value:
+    def apply(n: OnnxNode, x: OnnxValue) -> OnnxValue:
         line = _affine(alpha, beta)(n, x)
         return n.do(R.minimum, n.do(R.maximum, line, n.scalar(0, x)), n.scalar(1, x))
 
     return apply
 
 
-def _softplus(n: Node, x: Value) -> Value:
+def _softplus(n: OnnxNode, x: OnnxValue) -> OnnxValue:
     decay = n.do(R.exp, n.do(R.negative, n.do(R.abs, x)))
     return n.do(R.add, n.do(R.nn.relu, x), n.do(R.log, n.do(R.add, decay, n.scalar(1, x))))
 
 
 def _elu(alpha: float) -> Activation:
-    def apply(n: Node, x: Value) -> Value:
+    def apply(n: OnnxNode, x: OnnxValue) -> OnnxValue:
         grown = n.do(R.exp, n.do(R.minimum, x, n.scalar(0, x)))
         below = n.do(R.multiply, n.do(R.subtract, grown, n.scalar(1, x)), n.scalar(alpha, x))
         return n.do(R.where, n.do(R.less, x, n.scalar(0, x)), below, x)
@@ -87,52 +87,52 @@ _ACTIVATIONS: dict[str, Callable[[float, float], Activation]] = {
 class Cell:
     """One direction of a recurrent operator: its weights, split by gate, and its activations."""
 
-    node: Node
+    node: OnnxNode
     hidden: int
-    recurrent: Value  # [gates * H, H]
-    bias_w: Value | None
-    bias_r: Value | None
-    peephole: Value | None
+    recurrent: OnnxValue  # [gates * H, H]
+    bias_w: OnnxValue | None
+    bias_r: OnnxValue | None
+    peephole: OnnxValue | None
     activations: list[Activation]
 
-    def clip(self, x: Value) -> Value:
+    def clip(self, x: OnnxValue) -> OnnxValue:
         limit = self.node.attr("clip")
         if limit is None:
             return x
         n = self.node
         return n.do(R.minimum, n.do(R.maximum, x, n.scalar(-limit, x)), n.scalar(limit, x))
 
-    def gate(self, x: Value, index: int) -> Value:
+    def gate(self, x: OnnxValue, index: int) -> OnnxValue:
         return self.node.slice(x, 1, index * self.hidden, (index + 1) * self.hidden)
 
-    def row(self, vector: Value | None, index: int) -> Value | None:
+    def row(self, vector: OnnxValue | None, index: int) -> OnnxValue | None:
         """Gate ``index`` of a bias or peephole vector as [1, H]."""
         if vector is None:
             return None
         part = self.node.slice(vector, 0, index * self.hidden, (index + 1) * self.hidden)
         return self.node.reshape(part, (1, self.hidden))
 
-    def through(self, h: Value, first: int, last: int) -> Value:
+    def through(self, h: OnnxValue, first: int, last: int) -> OnnxValue:
         """h @ R^T for the gates first..last."""
         n = self.node
         weights = n.slice(self.recurrent, 0, first * self.hidden, last * self.hidden)
         return n.do(R.matmul, h, n.transpose(weights, [1, 0]))
 
-    def plus(self, x: Value, *terms: Value | None) -> Value:
+    def plus(self, x: OnnxValue, *terms: OnnxValue | None) -> OnnxValue:
         for term in terms:
             x = x if term is None else self.node.do(R.add, x, term)
         return x
 
 
-Step = Callable[[Cell, Value, list[Value]], "list[Value]"]
+Step = Callable[[Cell, OnnxValue, list[OnnxValue]], "list[OnnxValue]"]
 
 
-def _rnn(cell: Cell, x: Value, state: list[Value]) -> list[Value]:
+def _rnn(cell: Cell, x: OnnxValue, state: list[OnnxValue]) -> list[OnnxValue]:
     total = cell.plus(x, cell.through(state[0], 0, 1), cell.row(cell.bias_r, 0))
     return [cell.activations[0](cell.node, cell.clip(total))]
 
 
-def _gru(cell: Cell, x: Value, state: list[Value]) -> list[Value]:
+def _gru(cell: Cell, x: OnnxValue, state: list[OnnxValue]) -> list[OnnxValue]:
     """Gates z, r, h; with linear_before_reset the reset gate scales the product instead of the state."""
     n, h = cell.node, state[0]
     f, g = cell.activations[:2]
@@ -150,7 +150,7 @@ def _gru(cell: Cell, x: Value, state: list[Value]) -> list[Value]:
     return [n.do(R.add, n.do(R.multiply, n.do(R.subtract, n.scalar(1, z), z), new), keep)]
 
 
-def _lstm(cell: Cell, x: Value, state: list[Value]) -> list[Value]:
+def _lstm(cell: Cell, x: OnnxValue, state: list[OnnxValue]) -> list[OnnxValue]:
     """Gates i, o, f, c, with peepholes i, o, f."""
     n, (h, c) = cell.node, state
     f, g, last = cell.activations[:3]
@@ -158,7 +158,7 @@ def _lstm(cell: Cell, x: Value, state: list[Value]) -> list[Value]:
     if cell.bias_r is not None:
         total = n.do(R.add, total, n.reshape(cell.bias_r, (1, 4 * cell.hidden)))
 
-    def peep(index: int, c: Value) -> Value | None:
+    def peep(index: int, c: OnnxValue) -> OnnxValue | None:
         row = cell.row(cell.peephole, index)
         return None if row is None else n.do(R.multiply, c, row)
 
@@ -181,7 +181,7 @@ _KINDS: dict[str, tuple[Step, int, list[str]]] = {
 
 
 @converts("RNN", "GRU", "LSTM", since=7)
-def recurrent(node: Node) -> list[Value | None]:
+def recurrent(node: OnnxNode) -> list[OnnxValue | None]:
     """Y [T, D, B, H] (or [B, T, D, H] with layout 1), the last state, and for LSTM the last cell."""
     step, gates, _ = _KINDS[node.operator]
     _refuse_clip(node)
@@ -206,8 +206,8 @@ def recurrent(node: Node) -> list[Value | None]:
         lengths = None
     flat = node.reshape(x, (length * batch, width))
     states = 2 if node.operator == "LSTM" else 1
-    all_steps: list[list[Value]] = []
-    finals: list[list[Value]] = []
+    all_steps: list[list[OnnxValue]] = []
+    finals: list[list[OnnxValue]] = []
     for d in range(directions):
         backwards = d == 1 or node.attr("direction", "forward") == "reverse"
         if packable:
@@ -221,7 +221,7 @@ def recurrent(node: Node) -> list[Value | None]:
         if cell.bias_w is not None:
             projected = node.do(R.add, projected, node.reshape(cell.bias_w, (1, gates * hidden)))
         state = [_initial(node, 5 + s, d, batch, hidden, batch_first, x.dtype) for s in range(states)]
-        outputs: dict[int, Value] = {}
+        outputs: dict[int, OnnxValue] = {}
         for t in reversed(range(length)) if backwards else range(length):
             now = node.slice(projected, 0, t * batch, (t + 1) * batch)
             new = step(cell, now, state)
@@ -240,8 +240,14 @@ def recurrent(node: Node) -> list[Value | None]:
 
 
 def _kernel(
-    node: Node, d: int, flat: Value, steps: tuple[int, int], backwards: bool, lengths: Value | None, batch_first: bool
-) -> list[Value]:
+    node: OnnxNode,
+    d: int,
+    flat: OnnxValue,
+    steps: tuple[int, int],
+    backwards: bool,
+    lengths: OnnxValue | None,
+    batch_first: bool,
+) -> list[OnnxValue]:
     """One direction: Y [T, B, H], the last state [B, H], and for LSTM the last cell, of ``steps`` (T, B)."""
     length, batch = steps
     kind, w = node.operator, node.need(1)
@@ -251,7 +257,7 @@ def _kernel(
     assert recurrent_weights is not None
     variant = bool(node.attr({"GRU": "linear_before_reset", "LSTM": "input_forget"}.get(kind, ""), 0))
     projected = node.do(R.matmul, flat, node.transpose(node.reshape(_direction(node, w, d), w.shape[1:]), [1, 0]))
-    operands: list[tuple[str, Value]] = []
+    operands: list[tuple[str, OnnxValue]] = []
     weights = recurrent_weights[d]
     if kind == "GRU" and not variant:
         operands.append(("w", node.const(packed(weights[: 2 * hidden], hidden))))
@@ -295,11 +301,11 @@ def _kernel(
     return results[:-1]
 
 
-def _direction(node: Node, value: Value, d: int) -> Value:
+def _direction(node: OnnxNode, value: OnnxValue, d: int) -> OnnxValue:
     return value if value.shape[0] == 1 else node.slice(value, 0, d, d + 1)
 
 
-def _refuse_clip(node: Node) -> None:
+def _refuse_clip(node: OnnxNode) -> None:
     """ONNX says nothing of a limit that is not positive. ONNX Runtime refuses it but in an RNN, where 0 makes all sums
     0 and less is none."""
     limit = node.attr("clip")
@@ -320,7 +326,7 @@ _DEFAULTS = {
 _ALPHA_ALONE = ("leakyrelu", "thresholdedrelu", "elu")
 
 
-def _activations(node: Node, d: int, directions: int) -> list[tuple[str, float, float]]:
+def _activations(node: OnnxNode, d: int, directions: int) -> list[tuple[str, float, float]]:
     """(name in lower case, alpha, beta) of each activation of direction ``d``."""
     names = [n.lower() for n in node.attr("activations") or _KINDS[node.operator][2] * directions]
     per = len(_KINDS[node.operator][2])
@@ -341,8 +347,8 @@ def _activations(node: Node, d: int, directions: int) -> list[tuple[str, float, 
     return found[d * per : (d + 1) * per]
 
 
-def _cell(node: Node, d: int, gates: int, hidden: int, directions: int) -> Cell:
-    def part(index: int, shape: tuple[int, ...]) -> Value | None:
+def _cell(node: OnnxNode, d: int, gates: int, hidden: int, directions: int) -> Cell:
+    def part(index: int, shape: tuple[int, ...]) -> OnnxValue | None:
         value = node[index]
         return None if value is None else node.reshape(node.slice(value, 0, d, d + 1), shape)
 
@@ -361,7 +367,7 @@ def _cell(node: Node, d: int, gates: int, hidden: int, directions: int) -> Cell:
     )
 
 
-def _require_fit(node: Node, batch: SizeLike, width: SizeLike, w: Value, batch_first: bool) -> None:
+def _require_fit(node: OnnxNode, batch: SizeLike, width: SizeLike, w: OnnxValue, batch_first: bool) -> None:
     """What it reads must be as wide as its weights, and its lengths and initial states of as many sequences."""
     require_equal(width, w.shape[2], f"the width of {node.need(0)} and of its weights {w}")
     r, bias, peephole = node.need(2), node[3], node[7] if node.operator == "LSTM" else None
@@ -378,7 +384,9 @@ def _require_fit(node: Node, batch: SizeLike, width: SizeLike, w: Value, batch_f
             require_equal(given.shape[axis], batch, f"the batch of {node.need(0)} and of operand {index}, {given}")
 
 
-def _initial(node: Node, index: int, d: int, batch: SizeLike, hidden: int, batch_first: bool, dtype: str) -> Value:
+def _initial(
+    node: OnnxNode, index: int, d: int, batch: SizeLike, hidden: int, batch_first: bool, dtype: str
+) -> OnnxValue:
     given = node[index]
     if given is None:
         zeros = node.const(np.zeros((1 if is_open([batch]) else batch, hidden), dtype))
@@ -386,7 +394,7 @@ def _initial(node: Node, index: int, d: int, batch: SizeLike, hidden: int, batch
     return node.reshape(node.slice(given, 1 if batch_first else 0, d, d + 1), (batch, hidden))
 
 
-def _of_no_steps(node: Node, lengths: Value | None, state: Value, initial: Value | None) -> Value:
+def _of_no_steps(node: OnnxNode, lengths: OnnxValue | None, state: OnnxValue, initial: OnnxValue | None) -> OnnxValue:
     """A last state, zero for sequences without steps: ONNX Runtime drops the initial one, and ONNX does not say."""
     if lengths is None or initial is None or (lengths.array is not None and (lengths.array > 0).all()):
         return state
@@ -395,18 +403,18 @@ def _of_no_steps(node: Node, lengths: Value | None, state: Value, initial: Value
 
 
 def _assembled(
-    node: Node,
-    steps: list[list[Value]],
-    finals: list[list[Value]],
+    node: OnnxNode,
+    steps: list[list[OnnxValue]],
+    finals: list[list[OnnxValue]],
     batch_first: bool,
     shape: tuple[SizeLike, SizeLike, SizeLike],
-) -> list[Value | None]:
+) -> list[OnnxValue | None]:
     length, batch, hidden = shape
 
-    def joined(values: list[Value], axis: int) -> Value:
+    def joined(values: list[OnnxValue], axis: int) -> OnnxValue:
         return concatenated(node, values, axis)
 
-    results: list[Value | None] = [None]
+    results: list[OnnxValue | None] = [None]
     if node.wants(0):
         if all(len(s) == 1 for s in steps):  # whole sequences
             y = joined([node.reshape(s[0], (length, 1, batch, hidden)) for s in steps], 1)

@@ -8,19 +8,19 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
-from ..node import Node, normal_axes
+from ..node import OnnxNode, normal_axes
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 
 R = relax.op
-Reduce = Callable[[Node, Value, list[int], bool], Value]
+Reduce = Callable[[OnnxNode, OnnxValue, list[int], bool], OnnxValue]
 
 
-def _sum(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
+def _sum(node: OnnxNode, x: OnnxValue, axes: list[int], keep: bool) -> OnnxValue:
     return node.do(R.sum, x, axis=axes, keepdims=keep)
 
 
-def _mean(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
+def _mean(node: OnnxNode, x: OnnxValue, axes: list[int], keep: bool) -> OnnxValue:
     """The mean of nothing, which the standard leaves open, is 0 as in ONNX Runtime."""
     if any(isinstance(x.shape[a], int) and x.shape[a] == 0 for a in axes):
         return _sum(node, x, axes, keep)
@@ -30,42 +30,42 @@ def _mean(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
     return node.own("halotile.integer_divide", _sum(node, x, axes, keep), node.scalar(count, x))
 
 
-def _max(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
+def _max(node: OnnxNode, x: OnnxValue, axes: list[int], keep: bool) -> OnnxValue:
     return _as_integer(node, x, lambda v: node.do(R.max, v, axis=axes, keepdims=keep))
 
 
-def _min(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
+def _min(node: OnnxNode, x: OnnxValue, axes: list[int], keep: bool) -> OnnxValue:
     return _as_integer(node, x, lambda v: node.do(R.min, v, axis=axes, keepdims=keep))
 
 
-def _as_integer(node: Node, x: Value, function: Callable[[Value], Value]) -> Value:
+def _as_integer(node: OnnxNode, x: OnnxValue, function: Callable[[OnnxValue], OnnxValue]) -> OnnxValue:
     """Booleans are compared as bytes."""
     return node.cast(function(node.cast(x, "uint8")), "bool") if x.dtype == "bool" else function(x)
 
 
-def _prod(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
+def _prod(node: OnnxNode, x: OnnxValue, axes: list[int], keep: bool) -> OnnxValue:
     return node.do(R.prod, x, axis=axes, keepdims=keep)
 
 
-def _l1(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
+def _l1(node: OnnxNode, x: OnnxValue, axes: list[int], keep: bool) -> OnnxValue:
     return _sum(node, node.do(R.abs, x), axes, keep)
 
 
-def _sum_square(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
+def _sum_square(node: OnnxNode, x: OnnxValue, axes: list[int], keep: bool) -> OnnxValue:
     return _sum(node, node.do(R.multiply, x, x), axes, keep)
 
 
-def _l2(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
+def _l2(node: OnnxNode, x: OnnxValue, axes: list[int], keep: bool) -> OnnxValue:
     wide = x if x.is_float else node.cast(x, "float64")
     return node.cast(node.do(R.sqrt, _sum_square(node, wide, axes, keep)), x.dtype)
 
 
-def _log_sum(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
+def _log_sum(node: OnnxNode, x: OnnxValue, axes: list[int], keep: bool) -> OnnxValue:
     wide = x if x.is_float else node.cast(x, "float64")
     return node.cast(node.do(R.log, _sum(node, wide, axes, keep)), x.dtype)
 
 
-def _log_sum_exp(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
+def _log_sum_exp(node: OnnxNode, x: OnnxValue, axes: list[int], keep: bool) -> OnnxValue:
     """max + log(sum(exp(x - max))), which does not overflow; an infinite maximum is the answer itself."""
     wide = x if x.is_float else node.cast(x, "float64")
     top = _max(node, wide, axes, True)
@@ -80,7 +80,7 @@ def _log_sum_exp(node: Node, x: Value, axes: list[int], keep: bool) -> Value:
 
 def _reduce(operator: str, function: Reduce) -> None:
     @converts(operator)
-    def convert(node: Node) -> Value:
+    def convert(node: OnnxNode) -> OnnxValue:
         x = node.need(0)
         axes = node.ints(1, "its axes", "axes")
         if not axes:
@@ -94,7 +94,7 @@ def _reduce(operator: str, function: Reduce) -> None:
         return node.in_float32(lambda v: function(node, v, chosen, keep), x)
 
 
-def _elementwise(node: Node, x: Value, function: Reduce) -> Value:
+def _elementwise(node: OnnxNode, x: OnnxValue, function: Reduce) -> OnnxValue:
     """A reduction over no axes still applies its elementwise part: over an extra axis of one it does just that."""
     return node.in_float32(lambda v: function(node, node.reshape(v, (1, *v.shape)), [0], False), x)
 

@@ -19,9 +19,9 @@ from tvm import relax
 from ....schedules.words.dims import Dim, Open, is_open, quotient, to_relax
 from ....schedules.words.refusal import Refusal
 from ....targets.target import Target
-from ..node import Node, normal_axes
+from ..node import OnnxNode, normal_axes
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from . import resize_integers, resize_open
 from .movement import take
 
@@ -32,7 +32,7 @@ R = relax.op
 
 
 @dataclass(frozen=True)
-class Axis:
+class ResizedAxis:
     """One resized axis: its length, the output's, the scale between them and the region of interest."""
 
     axis: int
@@ -43,7 +43,7 @@ class Axis:
 
 
 @converts("Upsample", since=7)
-def upsample(node: Node) -> Value:
+def upsample(node: OnnxNode) -> OnnxValue:
     scales = node.attr("scales")
     if scales is None:
         array = node.constant(1, "its scales")
@@ -52,18 +52,18 @@ def upsample(node: Node) -> Value:
 
 
 @converts("Resize", since=10)
-def resize_10(node: Node) -> Value:
+def resize_10(node: OnnxNode) -> OnnxValue:
     scales = node.constant(1, "its scales")
     return _simple(node, node.need(0), [] if scales is None else scales.reshape(-1).astype(float).tolist())
 
 
-def _simple(node: Node, x: Value, scales: list[float]) -> Value:
+def _simple(node: OnnxNode, x: OnnxValue, scales: list[float]) -> OnnxValue:
     """Before opset 11: o / scale, and nearest takes the floor (the ceiling when shrinking)."""
     if len(scales) != x.rank:
         raise Refusal(f"scales {scales} do not fit {x}")
     _require_factors(scales)
     axes = [
-        Axis(a, n, _scaled(n, s), s, (0.0, 1.0)) for a, (n, s) in enumerate(zip(x.shape, scales)) if s != 1.0
+        ResizedAxis(a, n, _scaled(n, s), s, (0.0, 1.0)) for a, (n, s) in enumerate(zip(x.shape, scales)) if s != 1.0
     ]
     mode = node.attr("mode", "nearest")
     if all(a.output == a.size for a in axes):
@@ -81,7 +81,7 @@ def _simple(node: Node, x: Value, scales: list[float]) -> Value:
 
 
 @converts("Resize", since=11)
-def resize(node: Node) -> Value:
+def resize(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     coordinate = node.attr("coordinate_transformation_mode", "half_pixel")
     try:
@@ -118,15 +118,15 @@ def resize(node: Node) -> Value:
     return _extrapolated(node, y, axes) if coordinate == "tf_crop_and_resize" else y
 
 
-def _nothing(node: Node, x: Value, axes: Sequence[Axis]) -> Value:
+def _nothing(node: OnnxNode, x: OnnxValue, axes: Sequence[ResizedAxis]) -> OnnxValue:
     """An image without elements, resized along such an axis."""
     outputs = {a.axis: a.output for a in axes}
     return node.empty([outputs.get(i, d) for i, d in enumerate(x.shape)], x.dtype)
 
 
 def _open_ratio(
-    node: Node, x: Value, coordinate: str, reason: Open, changed: Sequence[Axis] | None = None
-) -> Value:
+    node: OnnxNode, x: OnnxValue, coordinate: str, reason: Open, changed: Sequence[ResizedAxis] | None = None
+) -> OnnxValue:
     """Relax's own operator: an image to a size that is in no fixed ratio to its own, as between two levels of a network
     whose input is open, or one with an open side to interpolate along (``changed``)."""
     sizes, mode = node.ints(3, "its sizes"), node.attr("mode", "nearest")
@@ -160,8 +160,8 @@ def _open_ratio(
 
 
 def _open_scale(
-    node: Node, x: Value, axes: Sequence[Axis], coordinate: str, mode: str, reason: Open
-) -> Value:
+    node: OnnxNode, x: OnnxValue, axes: Sequence[ResizedAxis], coordinate: str, mode: str, reason: Open
+) -> OnnxValue:
     """Interpolation between elements at places that a scale gives, which is no whole number or no ratio of sizes."""
     shrinks = any(a.scale < 1 for a in axes) and bool(node.attr("antialias", 0))
     if not x.is_float or node.attr("exclude_outside", 0) or shrinks:
@@ -170,7 +170,7 @@ def _open_scale(
     taps = resize_open.linear if mode == "linear" else resize_open.cubic(alpha)
     closed = [a for a in axes if not isinstance(a.size, Dim)]
 
-    def run(v: Value) -> Value:
+    def run(v: OnnxValue) -> OnnxValue:
         for a in (a for a in axes if isinstance(a.size, Dim)):
             places = resize_open.places(a.size, a.output, a.scale, coordinate)
             v = resize_open.interpolated(node, v, a.axis, a.output, places, taps)
@@ -180,7 +180,7 @@ def _open_scale(
     return node.in_float32(run, x)
 
 
-def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
+def _axes(node: OnnxNode, x: OnnxValue, coordinate: str) -> list[ResizedAxis]:
     """The axes that change, from scales or sizes and the policy that keeps the aspect ratio.
 
     A region of interest does not change the size that follows from scales: so ONNX's shape inference and reference and
@@ -219,7 +219,7 @@ def _axes(node: Node, x: Value, coordinate: str) -> list[Axis]:
     else:
         raise Refusal("it has neither scales nor sizes")
     _require_factors(factors)
-    every = [Axis(a, n, o, f, b) for a, n, o, f, b in zip(chosen, lengths, target, factors, boxes)]
+    every = [ResizedAxis(a, n, o, f, b) for a, n, o, f, b in zip(chosen, lengths, target, factors, boxes)]
     if coordinate == "tf_crop_and_resize":
         return [a for a in every if a.scale != 1.0 or a.roi != (0.0, 1.0)]
     return [a for a in every if a.scale != 1.0 or a.output != a.size]
@@ -250,7 +250,7 @@ def _ratio(target: Target, length: SizeLike) -> float:
     return float(exact)
 
 
-def _positions(axis: Axis, coordinate: str, real: type[np.floating] = np.float64) -> np.ndarray:
+def _positions(axis: ResizedAxis, coordinate: str, real: type[np.floating] = np.float64) -> np.ndarray:
     """Where in the input each output position lies, computed in ``real``.
 
     Nearest neighbours are chosen from float32 positions, as ONNX Runtime does and exporters' models expect: 17 / 1.7 is
@@ -299,7 +299,7 @@ _ROUND: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
 }
 
 
-def _nearest(node: Node, x: Value, axes: list[Axis], coordinate: str, rounding: str) -> Value:
+def _nearest(node: OnnxNode, x: OnnxValue, axes: list[ResizedAxis], coordinate: str, rounding: str) -> OnnxValue:
     if rounding not in _ROUND or rounding == "simple" and node.opset > 10:
         raise Refusal(f"nearest_mode '{rounding}' does not exist")
     factors = [1] * x.rank
@@ -325,7 +325,7 @@ def _nearest(node: Node, x: Value, axes: list[Axis], coordinate: str, rounding: 
     return node.own("halotile.upsample", x, factors=factors) if any(f > 1 for f in factors) else x
 
 
-def _open_factor(axis: Axis, coordinate: str, rounding: str) -> int | None:
+def _open_factor(axis: ResizedAxis, coordinate: str, rounding: str) -> int | None:
     """How often every element of an open axis is repeated, where the scale makes it just that for every length."""
     plain = coordinate == "asymmetric" and rounding in ("floor", "simple")
     centred = coordinate in ("half_pixel", "half_pixel_symmetric") and rounding.startswith("round")
@@ -336,20 +336,20 @@ Coefficients = Callable[[np.ndarray, float], "tuple[np.ndarray, np.ndarray]"]
 
 
 def _interpolated(
-    node: Node,
-    x: Value,
-    axes: list[Axis],
+    node: OnnxNode,
+    x: OnnxValue,
+    axes: list[ResizedAxis],
     coordinate: str,
     coefficients: Coefficients,
     exclude: bool = False,
     antialiased: resize_integers.Filter | None = None,
-) -> Value:
+) -> OnnxValue:
     if is_open(a.size for a in axes):
         raise Open(f"interpolating along an open dimension of {x}")
     if x.dtype == "bool":
         raise Refusal("interpolating bool is not supported")
 
-    def table(axis: Axis) -> tuple[int, np.ndarray, np.ndarray]:
+    def table(axis: ResizedAxis) -> tuple[int, np.ndarray, np.ndarray]:
         position = _positions(axis, coordinate)
         base = np.floor(position)
         offsets, weights = coefficients(position - base, axis.scale)
@@ -371,7 +371,7 @@ def _interpolated(
             return resize_integers.antialiased(node, x, places, antialiased)
         return resize_integers.truncated(node, x, [table(a) for a in axes])
 
-    def run(v: Value) -> Value:
+    def run(v: OnnxValue) -> OnnxValue:
         for axis in axes:
             index, weights = _without_zeros(*table(axis)[1:])
             v = node.own(
@@ -435,7 +435,7 @@ def _filtered(
     return offsets, weights / weights.sum(axis=1, keepdims=True)
 
 
-def _extrapolated(node: Node, y: Value, axes: list[Axis]) -> Value:
+def _extrapolated(node: OnnxNode, y: OnnxValue, axes: list[ResizedAxis]) -> OnnxValue:
     """Positions outside the input take the extrapolation value."""
     outside = np.zeros((1,) * y.rank, bool)
     for axis in axes:

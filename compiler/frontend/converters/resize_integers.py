@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from ..node import Node
-from ..value import Value
+from ..node import OnnxNode
+from ..value import OnnxValue
 
 R = relax.op
 F = np.float32
@@ -57,12 +57,12 @@ class Filter:
         return np.where(t < a, near, np.where(t < b, far, F(0)))
 
 
-def linear_applies(x: Value, axes: Sequence[int]) -> bool:
+def linear_applies(x: OnnxValue, axes: Sequence[int]) -> bool:
     """True where ONNX Runtime's own sums are to be met."""
     return x.dtype in SUMMED_IN_FLOAT32 and len(axes) <= MOST_AXES
 
 
-def linear(node: Node, x: Value, positions: dict[int, np.ndarray]) -> Value:
+def linear(node: OnnxNode, x: OnnxValue, positions: dict[int, np.ndarray]) -> OnnxValue:
     """Between two neighbours along each axis, at ``positions`` in float32.
 
     ONNX Runtime sums over all axes of an image, also those that keep their length; so does this, for its last bit.
@@ -71,7 +71,7 @@ def linear(node: Node, x: Value, positions: dict[int, np.ndarray]) -> Value:
     image = {1, 2} if last else set(range(x.rank)[-2 if x.rank in (2, 4) else -3 :])
     axes = sorted(image if image.issuperset(positions) else positions)
     fixed = last and x.dtype in BYTES
-    tables: list[Value] = []
+    tables: list[OnnxValue] = []
     for axis in axes:
         position = positions.get(axis, np.arange(x.shape[axis]))
         index, weight = _neighbours(position.astype("float32"), x.shape[axis], fixed)
@@ -95,7 +95,9 @@ def _neighbours(position: np.ndarray, size: int, fixed: bool) -> tuple[np.ndarra
     return index, np.ascontiguousarray(weight)
 
 
-def antialiased(node: Node, x: Value, axes: Sequence[tuple[int, float, np.ndarray]], kernel: Filter) -> Value:
+def antialiased(
+    node: OnnxNode, x: OnnxValue, axes: Sequence[tuple[int, float, np.ndarray]], kernel: Filter
+) -> OnnxValue:
     """Sums over the windows around the float32 positions of (axis, scale, positions), rounded after each axis."""
     v = node.cast(x, "float64")
     for axis, scale, position in reversed(axes):
@@ -130,7 +132,7 @@ def _window(position: np.ndarray, size: int, scale: float, kernel: Filter) -> tu
     return (start + np.arange(place.shape[1])).clip(0, size - 1), merged * share[:, None]
 
 
-def truncated(node: Node, x: Value, tables: Sequence[Table]) -> Value:
+def truncated(node: OnnxNode, x: OnnxValue, tables: Sequence[Table]) -> OnnxValue:
     """Sums in float64 along each axis, truncated once."""
     v = node.cast(x, "float64")
     for table in tables:
@@ -140,12 +142,12 @@ def truncated(node: Node, x: Value, tables: Sequence[Table]) -> Value:
     return node.cast(_held(node, v, x.dtype), x.dtype)
 
 
-def _summed(node: Node, v: Value, table: Table) -> Value:
+def _summed(node: OnnxNode, v: OnnxValue, table: Table) -> OnnxValue:
     axis, index, weights = table
     return node.own("halotile.resample", v, node.const(index.astype("int32")), node.const(weights), axis=axis)
 
 
-def _nearest(node: Node, v: Value, up: bool) -> Value:
+def _nearest(node: OnnxNode, v: OnnxValue, up: bool) -> OnnxValue:
     """The nearest whole number; of two the one above if ``up``, else the one away from zero."""
     half = node.scalar(0.5, v)
     above = node.do(R.floor, node.do(R.add, v, half))
@@ -156,7 +158,7 @@ def _nearest(node: Node, v: Value, up: bool) -> Value:
     )
 
 
-def _held(node: Node, v: Value, dtype: str) -> Value:
+def _held(node: OnnxNode, v: OnnxValue, dtype: str) -> OnnxValue:
     """Within the type's limits, as far as float64 has them."""
     limits = np.iinfo(dtype)
     most = float(limits.max)

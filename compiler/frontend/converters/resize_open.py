@@ -17,8 +17,8 @@ import numpy as np
 from tvm import relax
 
 from ....schedules.words.dims import Dim, Open, floor_div
-from ..node import Node
-from ..value import Value
+from ..node import OnnxNode
+from ..value import OnnxValue
 
 if TYPE_CHECKING:
     from ....schedules.words.size_like import SizeLike
@@ -29,7 +29,7 @@ LARGEST = 64  # numerator and denominator of a scale: products with sizes are ex
 
 
 @dataclass(frozen=True)
-class Places:
+class ReadPlaces:
     """Output o of an axis reads at (step o + start) / parts."""
 
     step: int
@@ -43,39 +43,39 @@ def fraction(scale: float) -> Fraction | None:
     return found if max(found.numerator, found.denominator) <= LARGEST else None
 
 
-def places(size: SizeLike, output: SizeLike, scale: float, coordinate: str) -> Places:
+def places(size: SizeLike, output: SizeLike, scale: float, coordinate: str) -> ReadPlaces:
     """Where an axis is read; Open for coordinates that are none of a fraction."""
     by = fraction(scale)
     if by is None:
         raise Open(f"the open dimension {size} is scaled by {scale}")
     p, q = by.numerator, by.denominator
     if coordinate == "half_pixel":
-        return Places(2 * q, q - p, 2 * p)
+        return ReadPlaces(2 * q, q - p, 2 * p)
     if coordinate == "half_pixel_symmetric":
-        return Places(2 * q, q - p + size * p - output * q, 2 * p)
+        return ReadPlaces(2 * q, q - p + size * p - output * q, 2 * p)
     if coordinate == "asymmetric":
-        return Places(q, 0, p)
+        return ReadPlaces(q, 0, p)
     if coordinate == "tf_half_pixel_for_nn":
-        return Places(2 * q, q, 2 * p)
+        return ReadPlaces(2 * q, q, 2 * p)
     raise Open(f"{coordinate} along the open dimension {size}, which is scaled by {scale}")
 
 
-def nearest(node: Node, x: Value, axis: int, output: SizeLike, at: Places, rounding: str) -> Value:
+def nearest(node: OnnxNode, x: OnnxValue, axis: int, output: SizeLike, at: ReadPlaces, rounding: str) -> OnnxValue:
     """The element nearest to each place."""
     up = {"ceil": at.parts - 1, "floor": 0}.get(rounding)
     if up is None:  # the middle of two goes down or up
-        at, up = Places(2 * at.step, 2 * at.start, 2 * at.parts), at.parts - (rounding == "round_prefer_floor")
-    return _read(node, x, axis, output, Places(at.step, at.start + up, at.parts), 0)
+        at, up = ReadPlaces(2 * at.step, 2 * at.start, 2 * at.parts), at.parts - (rounding == "round_prefer_floor")
+    return _read(node, x, axis, output, ReadPlaces(at.step, at.start + up, at.parts), 0)
 
 
 def interpolated(
-    node: Node,
-    x: Value,
+    node: OnnxNode,
+    x: OnnxValue,
     axis: int,
     output: SizeLike,
-    at: Places,
+    at: ReadPlaces,
     taps: Callable[[SizeLike], list[tuple[int, SizeLike]]],
-) -> Value:
+) -> OnnxValue:
     """The sum of ``taps``: (offset from the element before a place, weight), given how far behind that the place is."""
     whole = not isinstance(at.start, Dim) and at.step % at.parts == 0
     weights = taps(at.start % at.parts / at.parts) if whole else taps(_Vector(node, _between(node, output, at, x)))
@@ -93,7 +93,7 @@ def interpolated(
     return total
 
 
-def _read(node: Node, x: Value, axis: int, output: SizeLike, at: Places, offset: int) -> Value:
+def _read(node: OnnxNode, x: OnnxValue, axis: int, output: SizeLike, at: ReadPlaces, offset: int) -> OnnxValue:
     """``x`` at floor(place) + offset, where it has elements, else at its edges."""
     size = x.shape[axis]
     step, start = at.step // at.parts, at.start // at.parts + offset
@@ -102,16 +102,16 @@ def _read(node: Node, x: Value, axis: int, output: SizeLike, at: Places, offset:
         return node.cut(x, shape, [axis], [start], [output * step], [step])
     first = node.do(R.floor_divide, _numerators(node, output, at), node.const(at.parts, "int64"))
     index = node.do(R.add, first, node.const(offset, "int64"))
-    index = node.do(R.minimum, index, Value.of_contents(size - 1, "int64"))
+    index = node.do(R.minimum, index, OnnxValue.of_contents(size - 1, "int64"))
     return node.own("halotile.gather", x, node.do(R.maximum, index, node.const(0, "int64")), axis=axis)
 
 
-def _numerators(node: Node, output: SizeLike, at: Places) -> Value:
+def _numerators(node: OnnxNode, output: SizeLike, at: ReadPlaces) -> OnnxValue:
     counted = node.do(R.multiply, node.counting(output), node.const(at.step, "int64"))
-    return node.do(R.add, counted, Value.of_contents(at.start, "int64"))
+    return node.do(R.add, counted, OnnxValue.of_contents(at.start, "int64"))
 
 
-def _between(node: Node, output: SizeLike, at: Places, x: Value) -> Value:
+def _between(node: OnnxNode, output: SizeLike, at: ReadPlaces, x: OnnxValue) -> OnnxValue:
     """How far each place lies behind the element before it, from 0 to 1."""
     above = _numerators(node, output, at)
     parts = node.const(at.parts, "int64")
@@ -122,7 +122,7 @@ def _between(node: Node, output: SizeLike, at: Places, x: Value) -> Value:
 class _Vector:
     """Numbers of run time in formulas."""
 
-    def __init__(self, node: Node, value: Value) -> None:
+    def __init__(self, node: OnnxNode, value: OnnxValue) -> None:
         self.node, self.value = node, value
 
     def _with(self, function: Callable[..., SizeLike], other: SizeLike, turned: bool = False) -> _Vector:

@@ -9,13 +9,13 @@ import numpy as np
 from ....schedules.words.dims import is_open
 from ....schedules.words.refusal import Refusal
 from ..implied import require_at_least, require_same
-from ..node import Node, normal_axis
+from ..node import OnnxNode, normal_axis
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 
 
 @converts("ScatterElements", "Scatter", since=9)
-def scatter_elements(node: Node) -> Value:
+def scatter_elements(node: OnnxNode) -> OnnxValue:
     x, indices, updates = (node.need(i) for i in range(3))
     axis = normal_axis(node.attr("axis", 0), x.rank)
     reduction = node.attr("reduction", "none")
@@ -36,7 +36,7 @@ def scatter_elements(node: Node) -> Value:
 
 
 @converts("ScatterND", since=11)
-def scatter_nd(node: Node) -> Value:
+def scatter_nd(node: OnnxNode) -> OnnxValue:
     x, indices, updates = (node.need(i) for i in range(3))
     reduction = node.attr("reduction", "none")
     if 0 in indices.shape[:-1]:
@@ -55,7 +55,7 @@ def scatter_nd(node: Node) -> Value:
     return node.own("halotile.scatter_nd", x, indices, updates, reduction=reduction)
 
 
-def require_beside(indices: Value, x: Value, axis: int) -> None:
+def require_beside(indices: OnnxValue, x: OnnxValue, axis: int) -> None:
     """Positions along one axis count where they stand along the others: there, no more of them than there is data."""
     if indices.rank != x.rank:
         raise Refusal(f"the positions {indices} differ in rank from {x}")
@@ -65,8 +65,8 @@ def require_beside(indices: Value, x: Value, axis: int) -> None:
 
 
 def _known(
-    node: Node, x: Value, flat: np.ndarray, updates: Value, places: int, reduction: str
-) -> Value | None:
+    node: OnnxNode, x: OnnxValue, flat: np.ndarray, updates: OnnxValue, places: int, reduction: str
+) -> OnnxValue | None:
     """The scatter as a look-up, when its positions are known and (for a reduction) hit at most once."""
     if reduction != "none" and np.unique(flat).size != flat.size:
         return None
@@ -88,7 +88,7 @@ def _resolved(indices: np.ndarray, length: int) -> np.ndarray:
 
 
 @converts("TensorScatter", since=24)
-def tensor_scatter(node: Node) -> Value:
+def tensor_scatter(node: OnnxNode) -> OnnxValue:
     """Writes ``update`` into the cache from a position per batch element on, going round when circular."""
     past, update = node.need(0), node.need(1)
     starts = node.constant(2, "its write indices")
@@ -108,7 +108,7 @@ def tensor_scatter(node: Node) -> Value:
 
 
 @converts("MaxUnpool", since=9)
-def max_unpool(node: Node) -> Value:
+def max_unpool(node: OnnxNode) -> OnnxValue:
     """Puts every element back where MaxPool found it; the rest is zero.
 
     An output shape beyond the inferred one pads it at the end: constant indices count in the inferred shape, as in

@@ -6,14 +6,14 @@ import numpy as np
 from tvm import relax
 
 from ....schedules.words.refusal import Refusal
-from ..node import Node
-from ..value import Value
+from ..node import OnnxNode
+from ..value import OnnxValue
 from .indexing import read
 
 R = relax.op
 
 
-def transformed(node: Node, scores: Value) -> Value:
+def transformed(node: OnnxNode, scores: OnnxValue) -> OnnxValue:
     """``post_transform`` of [rows, 2 or more] scores."""
     kind = _kind(node, ("NONE", "SOFTMAX", "LOGISTIC"))
     if kind == "SOFTMAX":
@@ -21,7 +21,7 @@ def transformed(node: Node, scores: Value) -> Value:
     return node.do(R.sigmoid, scores) if kind == "LOGISTIC" else scores
 
 
-def regressed(node: Node, scores: Value) -> Value:
+def regressed(node: OnnxNode, scores: OnnxValue) -> OnnxValue:
     """What a regressor gives for [rows, targets] scores. A transform of one score is refused: the standard and ONNX
     Runtime read it differently."""
     if scores.shape[1] > 1:
@@ -30,7 +30,7 @@ def regressed(node: Node, scores: Value) -> Value:
     return scores
 
 
-def of_two(node: Node, score: Value, complement: bool) -> Value:
+def of_two(node: OnnxNode, score: OnnxValue, complement: bool) -> OnnxValue:
     """[rows, 1] scores of the second of two classes as [rows, 2]; the first has one less it, or its opposite."""
     if _kind(node, ("NONE", "LOGISTIC")) == "LOGISTIC":
         score, complement = node.do(R.sigmoid, score), True
@@ -38,7 +38,7 @@ def of_two(node: Node, score: Value, complement: bool) -> Value:
     return node.do(R.concat, [other, score], axis=1)
 
 
-def labels(node: Node, attribute: str) -> np.ndarray:
+def labels(node: OnnxNode, attribute: str) -> np.ndarray:
     """The classes (int64)."""
     found = node.attr(attribute)
     if not found:
@@ -46,19 +46,19 @@ def labels(node: Node, attribute: str) -> np.ndarray:
     return np.array(found, "int64")
 
 
-def chosen(node: Node, scores: Value, classes: np.ndarray) -> Value:
+def chosen(node: OnnxNode, scores: OnnxValue, classes: np.ndarray) -> OnnxValue:
     """The label (int64 [rows]) of the first of the largest scores [rows, classes]."""
     place = node.own("halotile.argmax", scores, axis=1, keepdims=False, last=False)
     return place if np.array_equal(classes, np.arange(classes.size)) else read(node, node.const(classes), place, 0)
 
 
-def either(node: Node, score: Value, above: float, classes: np.ndarray) -> Value:
+def either(node: OnnxNode, score: OnnxValue, above: float, classes: np.ndarray) -> OnnxValue:
     """The label (int64 [rows]) by whether [rows, 1] scores are above a number."""
     hit = node.do(R.greater, node.reshape(score, (score.shape[0],)), node.scalar(above, score))
     return node.do(R.where, hit, node.const(classes[1]), node.const(classes[0]))
 
 
-def rows(node: Node, x: Value) -> Value:
+def rows(node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """The operand as floats [rows, features]; one row may come as a vector."""
     if x.rank not in (1, 2):
         raise Refusal(f"its operand is {x}; it takes rows of features")
@@ -66,7 +66,7 @@ def rows(node: Node, x: Value) -> Value:
     return x if x.dtype in ("float32", "float64") else node.cast(x, "float32")
 
 
-def _kind(node: Node, taken: tuple[str, ...]) -> str:
+def _kind(node: OnnxNode, taken: tuple[str, ...]) -> str:
     kind: str = node.attr("post_transform", "NONE")
     if kind not in taken:
         raise Refusal(f"its post_transform {kind} is not supported for these scores; {' and '.join(taken)} are")

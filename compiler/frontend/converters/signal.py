@@ -12,9 +12,9 @@ from ....schedules.words.dims import is_open
 from ....schedules.words.refusal import Refusal
 from ..functions import dtype_name
 from ..implied import require_at_least
-from ..node import Node, normal_axis
+from ..node import OnnxNode, normal_axis
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .movement import take
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def _tables(length: int, kept: int, inverse: bool) -> tuple[np.ndarray, np.ndarr
 
 
 def _transform(
-    node: Node, real: Value, imaginary: Value | None, kept: int, inverse: bool
-) -> tuple[Value, Value]:
+    node: OnnxNode, real: OnnxValue, imaginary: OnnxValue | None, kept: int, inverse: bool
+) -> tuple[OnnxValue, OnnxValue]:
     """(real + i imaginary) @ (cos + i sin) along the last axis."""
     length = real.shape[-1]
     if length > LONGEST:
@@ -48,7 +48,7 @@ def _transform(
 
 
 @converts("DFT", since=17)
-def dft(node: Node) -> Value:
+def dft(node: OnnxNode) -> OnnxValue:
     """[..., n, 1 or 2] -> [..., dft_length (or half of it), 2]; the input is cut or padded with zeros to the length."""
     x = node.need(0)
     if x.rank < 2 or x.shape[-1] not in (1, 2):
@@ -62,7 +62,7 @@ def dft(node: Node) -> Value:
     axis = normal_axis(axis, x.rank)
     lengths = node.ints(1, "its length")
 
-    def run(x: Value) -> Value:
+    def run(x: OnnxValue) -> OnnxValue:
         order = [a for a in range(x.rank - 1) if a != axis] + [axis]
         parts = []
         for c in range(x.shape[-1]):
@@ -85,7 +85,7 @@ def dft(node: Node) -> Value:
     return node.cast(run(node.cast(x, "float64")), x.dtype)
 
 
-def _fitted(node: Node, x: Value, length: int) -> Value:
+def _fitted(node: OnnxNode, x: OnnxValue, length: int) -> OnnxValue:
     if x.shape[-1] >= length:
         return node.slice(x, x.rank - 1, 0, length)
     width = [0] * (2 * x.rank)
@@ -93,7 +93,7 @@ def _fitted(node: Node, x: Value, length: int) -> Value:
     return node.do(R.nn.pad, x, pad_width=width, pad_mode="constant", pad_value=0.0)
 
 
-def _from_half(node: Node, real: Value, imaginary: Value | None, length: int) -> Value:
+def _from_half(node: OnnxNode, real: OnnxValue, imaginary: OnnxValue | None, length: int) -> OnnxValue:
     """The real signal of ``length`` whose spectrum's first half is given; its second half mirrors the first."""
     bins = length // 2 + 1
     if length > LONGEST:
@@ -112,7 +112,7 @@ def _from_half(node: Node, real: Value, imaginary: Value | None, length: int) ->
 
 
 @converts("STFT", since=17)
-def stft(node: Node) -> Value:
+def stft(node: OnnxNode) -> OnnxValue:
     """Frames of the signal, times the window, each transformed: [B, T, 1 or 2] -> [B, frames, bins, 2]."""
     x, window = node.need(0), node[2]
     step = node.ints(1, "its frame step")
@@ -129,7 +129,7 @@ def stft(node: Node) -> Value:
 
     at = _frames(node, frames, step[0], length)
 
-    def run(x: Value, window: Value | None) -> Value:
+    def run(x: OnnxValue, window: OnnxValue | None) -> OnnxValue:
         parts = []
         for c in range(x.shape[2] if x.rank == 3 else 1):
             part = node.slice(x, 2, c, c + 1) if x.rank == 3 else x
@@ -143,7 +143,7 @@ def stft(node: Node) -> Value:
     return node.cast(run(node.cast(x, "float64"), wide), x.dtype)
 
 
-def _frames(node: Node, frames: SizeLike, step: int, length: int) -> Callable[[Value], Value]:
+def _frames(node: OnnxNode, frames: SizeLike, step: int, length: int) -> Callable[[OnnxValue], OnnxValue]:
     """What takes the frames of signals [B, T]."""
     if not is_open([frames]):
         node.require_room(frames * length, "where its frames are")
@@ -155,7 +155,7 @@ def _frames(node: Node, frames: SizeLike, step: int, length: int) -> Callable[[V
 
 
 @converts("MelWeightMatrix", since=17)
-def mel_weight_matrix(node: Node) -> Value:
+def mel_weight_matrix(node: OnnxNode) -> OnnxValue:
     """Triangles over the bins of a transform, [length // 2 + 1, bands], whose corners lie evenly on the mel scale."""
     given = [node.constant(i, "an operand") for i in range(5)]
     bands, length, rate, low, high = (0 if g is None else g.reshape(-1)[0].item() for g in given)
@@ -178,7 +178,7 @@ def mel_weight_matrix(node: Node) -> Value:
 
 
 @converts("Det", since=11)
-def determinant(node: Node) -> Value:
+def determinant(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     if x.shape[-1] != x.shape[-2] or x.shape[-1] > 4:
         raise Refusal(f"the determinant of {x} is not supported (up to 4 x 4 are)")

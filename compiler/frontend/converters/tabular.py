@@ -7,9 +7,9 @@ import numpy as np
 from tvm import relax
 
 from ....schedules.words.refusal import Refusal
-from ..node import Node
+from ..node import OnnxNode
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .indexing import read
 from .matmul import product
 from .scores import chosen, either, labels, of_two, regressed, rows, transformed
@@ -19,7 +19,7 @@ ML = "ai.onnx.ml"
 
 
 @converts("Scaler", domain=ML)
-def scaler(node: Node) -> Value:
+def scaler(node: OnnxNode) -> OnnxValue:
     """(x - offset) * scale, one number of each for all features or for each."""
     x = _float(node, node.need(0))
     offset, scale = (np.array(node.attr(n, [d]), "float32") for n, d in (("offset", 0.0), ("scale", 1.0)))
@@ -27,7 +27,7 @@ def scaler(node: Node) -> Value:
 
 
 @converts("Normalizer", domain=ML)
-def normalizer(node: Node) -> Value:
+def normalizer(node: OnnxNode) -> OnnxValue:
     """Rows divided by their largest element, or by the sum or the root of the squares; rows of zeros stay."""
     x, kind = _float(node, rows(node, node.need(0))), node.attr("norm", "MAX")
     if kind == "MAX":
@@ -41,13 +41,13 @@ def normalizer(node: Node) -> Value:
 
 
 @converts("Binarizer", domain=ML)
-def binarizer(node: Node) -> Value:
+def binarizer(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     return node.cast(node.do(R.greater, x, node.scalar(node.attr("threshold", 0.0), x)), x.dtype)
 
 
 @converts("Imputer", domain=ML)
-def imputer(node: Node) -> Value:
+def imputer(node: OnnxNode) -> OnnxValue:
     """What equals the value that is to be replaced (NaN, as a rule) becomes the number of its feature."""
     x = node.need(0)
     kind = "int64" if x.is_integer else "float"
@@ -60,7 +60,7 @@ def imputer(node: Node) -> Value:
 
 
 @converts("ArrayFeatureExtractor", domain=ML)
-def array_feature_extractor(node: Node) -> Value:
+def array_feature_extractor(node: OnnxNode) -> OnnxValue:
     """The columns of the last axis that the second operand lists."""
     x, wanted = node.need(0), node.need(1)
     x = x if x.rank > 1 else node.reshape(x, (1, *x.shape))
@@ -68,7 +68,7 @@ def array_feature_extractor(node: Node) -> Value:
 
 
 @converts("FeatureVectorizer", domain=ML)
-def feature_vectorizer(node: Node) -> Value:
+def feature_vectorizer(node: OnnxNode) -> OnnxValue:
     """All operands side by side."""
     parts = [_float(node, rows(node, node.need(i))) for i in range(len(node.inputs))]
     sizes = node.attr("inputdimensions") or [p.shape[1] for p in parts]
@@ -78,7 +78,7 @@ def feature_vectorizer(node: Node) -> Value:
 
 
 @converts("OneHotEncoder", domain=ML)
-def one_hot_encoder(node: Node) -> Value:
+def one_hot_encoder(node: OnnxNode) -> OnnxValue:
     """1 at the category that it is; nowhere when it is none (which ``zeros`` = 0 says must not be)."""
     x, known = node.need(0), node.attr("cats_int64s")
     if not known or not node.attr("zeros", 1):
@@ -88,7 +88,7 @@ def one_hot_encoder(node: Node) -> Value:
 
 
 @converts("LabelEncoder", domain=ML, since=2)
-def label_encoder(node: Node) -> Value:
+def label_encoder(node: OnnxNode) -> OnnxValue:
     """The value beside the key that the element equals, else the default; a NaN is a key since version 4."""
     x = node.need(0)
     keys, _ = _table(node, "keys")
@@ -107,12 +107,12 @@ def label_encoder(node: Node) -> Value:
 
 
 @converts("LinearRegressor", domain=ML)
-def linear_regressor(node: Node) -> Value:
+def linear_regressor(node: OnnxNode) -> OnnxValue:
     return regressed(node, _linear(node, node.attr("targets", 1)))
 
 
 @converts("LinearClassifier", domain=ML)
-def linear_classifier(node: Node) -> list[Value | None]:
+def linear_classifier(node: OnnxNode) -> list[OnnxValue | None]:
     """Labels and scores; a single score is that of the second of two classes."""
     classes = labels(node, "classlabels_ints")
     scores = _linear(node, len(node.attr("intercepts") or classes))
@@ -123,7 +123,7 @@ def linear_classifier(node: Node) -> list[Value | None]:
     return [chosen(node, scores, classes), transformed(node, scores)]
 
 
-def _linear(node: Node, targets: int) -> Value:
+def _linear(node: OnnxNode, targets: int) -> OnnxValue:
     """x coefficients' + intercepts, [rows, targets]."""
     x = _float(node, rows(node, node.need(0)))
     weights = np.array(node.attr("coefficients"), "float32")
@@ -134,16 +134,16 @@ def _linear(node: Node, targets: int) -> Value:
     return y if not bias else node.do(R.add, y, node.const(np.array(bias, "float32")))
 
 
-def _table(node: Node, side: str) -> tuple[np.ndarray, str]:
+def _table(node: OnnxNode, side: str) -> tuple[np.ndarray, str]:
     """The keys or values of a LabelEncoder, and the name of their type."""
     for kind, dtype in (("int64", "int64"), ("float", "float32")):
         if f"{side}_{kind}s" in node.attributes:
             return np.array(node.attr(f"{side}_{kind}s"), dtype), kind
     given = node.attr(f"{side}_tensor")
-    if isinstance(given, Value) and given.array is not None and given.dtype.startswith(("int", "float")):
+    if isinstance(given, OnnxValue) and given.array is not None and given.dtype.startswith(("int", "float")):
         return given.array.reshape(-1), "int64" if given.is_integer else "float"
     raise Refusal("strings are not supported")
 
 
-def _float(node: Node, x: Value) -> Value:
+def _float(node: OnnxNode, x: OnnxValue) -> OnnxValue:
     return node.cast(x, "float32")

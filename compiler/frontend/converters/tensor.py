@@ -13,9 +13,9 @@ from ....schedules.words.refusal import Refusal
 from .. import narrow
 from ..ahead import LARGEST
 from ..functions import dtype_name, element_name
-from ..node import Node, normal_axis, require_addressable
+from ..node import OnnxNode, normal_axis, require_addressable
 from ..registry import converts
-from ..value import PLAIN, Value
+from ..value import PLAIN, OnnxValue
 from .walks import walk
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ R = relax.op
 
 
 @converts("Constant")
-def constant(node: Node) -> Value:
+def constant(node: OnnxNode) -> OnnxValue:
     for name in ("value", "sparse_value"):
         if name in node.attributes:
             return node.attr(name)
@@ -41,18 +41,18 @@ def constant(node: Node) -> Value:
 
 
 @converts("Shape")
-def shape(node: Node) -> Value:
+def shape(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
-    return Value.of_contents(list(x.shape[slice(node.attr("start", 0), node.attr("end"))]), "int64")
+    return OnnxValue.of_contents(list(x.shape[slice(node.attr("start", 0), node.attr("end"))]), "int64")
 
 
 @converts("Size")
-def size(node: Node) -> Value:
-    return Value.of_contents(node.need(0).size, "int64")
+def size(node: OnnxNode) -> OnnxValue:
+    return OnnxValue.of_contents(node.need(0).size, "int64")
 
 
 @converts("ConstantOfShape", since=9)
-def constant_of_shape(node: Node) -> Value:
+def constant_of_shape(node: OnnxNode) -> OnnxValue:
     dims = node.ints(0, "its shape") or []
     value = node.attr("value")
     array = np.zeros(1, "float32") if value is None else value.array
@@ -60,7 +60,7 @@ def constant_of_shape(node: Node) -> Value:
 
 
 @converts("Cast", since=6)
-def cast(node: Node) -> Value:
+def cast(node: OnnxNode) -> OnnxValue:
     dtype = dtype_name(node.attr("to"))
     if dtype is None:
         raise Refusal(f"a cast to {element_name(node.attr('to'))} is not supported")
@@ -68,11 +68,11 @@ def cast(node: Node) -> Value:
 
 
 @converts("CastLike", since=15)
-def cast_like(node: Node) -> Value:
+def cast_like(node: OnnxNode) -> OnnxValue:
     return to_dtype(node, node.need(0), node.need(1).dtype)
 
 
-def to_dtype(node: Node, x: Value, dtype: str | None) -> Value:
+def to_dtype(node: OnnxNode, x: OnnxValue, dtype: str | None) -> OnnxValue:
     """Floats become integers towards zero, anything becomes bool by comparison with zero."""
     if dtype is None:
         raise Refusal("strings are not supported")
@@ -95,7 +95,7 @@ def to_dtype(node: Node, x: Value, dtype: str | None) -> Value:
 
 
 @converts("Dropout")
-def dropout(node: Node) -> list[Value | None]:
+def dropout(node: OnnxNode) -> list[OnnxValue | None]:
     """The identity in inference; the mask is all ones."""
     x = node.need(0)
     if node.opset >= 12:
@@ -110,7 +110,7 @@ def dropout(node: Node) -> list[Value | None]:
 
 
 @converts("Range", since=11)
-def range_(node: Node) -> Value:
+def range_(node: OnnxNode) -> OnnxValue:
     if any(node.need(i).is_symbolic for i in range(3)):
         return _open_range(node)
     arrays = [node.constant(i, "a bound") for i in range(3)]
@@ -131,7 +131,7 @@ def range_(node: Node) -> Value:
     return node.cast(node.do(R.add, steps, node.scalar(start, wide)), dtype)
 
 
-def _open_range(node: Node) -> Value:
+def _open_range(node: OnnxNode) -> OnnxValue:
     """Whole bounds, also where the model counts in floats: those are counted in integers and widened."""
     dtype = node.need(0).dtype
     given = [c.reshape(-1)[0] if (c := node.need(i).contents) is not None and c.size == 1 else None for i in range(3)]
@@ -151,7 +151,7 @@ def _open_range(node: Node) -> Value:
 
 
 @converts("OneHot", since=9)
-def one_hot(node: Node) -> Value:
+def one_hot(node: OnnxNode) -> OnnxValue:
     """Indices count from the end when negative; those outside the depth give rows of the off value."""
     indices = node.need(0)
     depth = node.constant(1, "its depth")
@@ -182,7 +182,7 @@ def one_hot(node: Node) -> Value:
 
 
 @converts("BitCast", since=26)
-def bit_cast(node: Node) -> Value:
+def bit_cast(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     dtype = dtype_name(node.attr("to"))
     if dtype is None or dtype not in PLAIN or x.dtype not in PLAIN:

@@ -19,9 +19,9 @@ from tvm import relax
 from ....schedules.operators.trees import LARGEST, packed
 from ....schedules.operators.trees import MODES as TESTS
 from ....schedules.words.refusal import Refusal
-from ..node import Node
+from ..node import OnnxNode
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .scores import chosen, either, labels, of_two, regressed, rows, transformed
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Forest:
 
 
 @dataclass(frozen=True)
-class Table:
+class TreeTable:
     """Nodes tree by tree and level by level, the children of each side by side: ``child`` is the first, which follows
     where the comparison ``test`` (a place in the kernel's MODES) holds, ``nan`` whether it holds for a NaN. ``leaf``: a
     leaf's number, -1 for an inner node. ``roots``: int32, a place for each tree."""
@@ -65,7 +65,7 @@ class Table:
     roots: np.ndarray
 
 
-def _level_by_level(forest: Forest) -> Table:
+def _level_by_level(forest: Forest) -> TreeTable:
     """The table of a forest. A node to which several lead is written once for each of them."""
     leaves, most = len(forest.weights), MOST_COPIES * len(forest.feature)
     tests, nan, ways = _three_tests(forest)
@@ -90,7 +90,7 @@ def _level_by_level(forest: Forest) -> Table:
     child = np.zeros(order.size, "int64")
     child[place[above[above >= 0][::2]]] = place[np.flatnonzero(above >= 0)[::2]]
     nodes = nodes[order]
-    return Table(
+    return TreeTable(
         of[order], forest.split[nodes], forest.feature[nodes], child, tests[nodes], nan[nodes],
         np.where(nodes < leaves, nodes, -1), place[: len(forest.roots)].astype("int32"),
     )  # fmt: skip
@@ -107,14 +107,14 @@ def _three_tests(forest: Forest) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @converts("TreeEnsembleRegressor", domain=ML)
-def regressor(node: Node) -> Value:
+def regressor(node: OnnxNode) -> OnnxValue:
     forest = _numbered(node, "target", node.attr("n_targets", 1))
     y = _aggregate(node, forest, node.attr("aggregate_function", "SUM"))
     return regressed(node, node.cast(_shifted(node, y, forest.weights.shape[1]), "float32"))
 
 
 @converts("TreeEnsembleClassifier", domain=ML)
-def classifier(node: Node) -> list[Value | None]:
+def classifier(node: OnnxNode) -> list[OnnxValue | None]:
     """Labels and scores. Of two classes, the leaves weigh the second alone, and say so by the first one's number."""
     classes = labels(node, "classlabels_int64s")
     weighed = set(node.attr("class_ids", []))
@@ -132,7 +132,7 @@ def classifier(node: Node) -> list[Value | None]:
 
 
 @converts("TreeEnsemble", domain=ML, since=5)
-def ensemble(node: Node) -> Value:
+def ensemble(node: OnnxNode) -> OnnxValue:
     if node.attr("post_transform", 0) != 0:
         raise Refusal("its post_transform is not supported")
     y = _aggregate(node, _tabled(node), AGGREGATES[node.attr("aggregate_function", 1)])
@@ -142,7 +142,7 @@ def ensemble(node: Node) -> Value:
 # ---------------------------------------------------------------------- evaluation
 
 
-def _aggregate(node: Node, forest: Forest, function: str) -> Value:
+def _aggregate(node: OnnxNode, forest: Forest, function: str) -> OnnxValue:
     """What the trees say of each row, [rows, results]."""
     x = rows(node, node.need(0))
     if forest.feature.size and not 0 <= forest.feature.min() <= forest.feature.max() < x.shape[1]:
@@ -172,7 +172,7 @@ def _one(values: np.ndarray) -> int:
     return int(values[0]) if values.size and (values == values[0]).all() else -1 if values.size else 0
 
 
-def _result_of_each(table: Table, weighed: np.ndarray) -> np.ndarray | None:
+def _result_of_each(table: TreeTable, weighed: np.ndarray) -> np.ndarray | None:
     """The one result (int32) that each tree's leaves weigh; None if some tree's weigh several."""
     leaves = table.leaf >= 0
     found = np.zeros((len(table.roots), weighed.shape[1]), bool)
@@ -180,7 +180,7 @@ def _result_of_each(table: Table, weighed: np.ndarray) -> np.ndarray | None:
     return found.argmax(1).astype("int32") if (found.sum(1) <= 1).all() else None
 
 
-def _shifted(node: Node, y: Value, results: int) -> Value:
+def _shifted(node: OnnxNode, y: OnnxValue, results: int) -> OnnxValue:
     """With the base values added."""
     given = node.attr("base_values_as_tensor")
     base = np.array(node.attr("base_values", []) if given is None else given.array, y.dtype).reshape(-1)
@@ -192,7 +192,7 @@ def _shifted(node: Node, y: Value, results: int) -> Value:
 # ---------------------------------------------------------------------- tables
 
 
-def _numbered(node: Node, kind: str, results: int) -> Forest:
+def _numbered(node: OnnxNode, kind: str, results: int) -> Forest:
     """The forest of attributes whose nodes are named by their tree and their number in it."""
 
     def numbers(name: str) -> np.ndarray:
@@ -243,7 +243,7 @@ def _known(place: dict[tuple[int, int], int], name: tuple[int, int]) -> int:
     return place[name]
 
 
-def _tabled(node: Node) -> Forest:
+def _tabled(node: OnnxNode) -> Forest:
     """The forest of TreeEnsemble, whose nodes and leaves are tables of their own."""
     if "membership_values" in node.attributes:
         raise Refusal("membership in sets is not supported")

@@ -15,10 +15,10 @@ from tvm import relax
 
 from ....schedules.words.dims import Open, is_open
 from ....schedules.words.refusal import Refusal
-from ..node import Node, normal_axis
+from ..node import OnnxNode, normal_axis
 from ..parts import with_part
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .elementwise import nan
 from .indexing import chosen, read
 
@@ -31,7 +31,7 @@ MOST_COMPARED = 1 << 22  # elements of all pairs of rows, which are compared eac
 
 
 @converts("Unique", since=11)
-def unique(node: Node) -> list[Value | None]:
+def unique(node: OnnxNode) -> list[OnnxValue | None]:
     x = node.need(0)
     axis = normal_axis(node.attr("axis", 0), x.rank) if "axis" in node.attributes else None
     if axis is None or x.rank == 0:
@@ -69,22 +69,22 @@ def unique(node: Node) -> list[Value | None]:
     return [with_part(values, axis, count), with_part(first, 0, count), inverse, with_part(counts, 0, count)]
 
 
-def _whole(number: SizeLike) -> Value:
+def _whole(number: SizeLike) -> OnnxValue:
     """A number or dim as a tensor."""
-    return Value.of_contents(number, "int64")
+    return OnnxValue.of_contents(number, "int64")
 
 
-def _all(vector: Value) -> int | None:
+def _all(vector: OnnxValue) -> int | None:
     """How many elements a vector has, to sort all of them; None where that is open."""
     return None if is_open(vector.shape) else int(vector.size)
 
 
-def _order(node: Node, vector: Value) -> Value:
+def _order(node: OnnxNode, vector: OnnxValue) -> OnnxValue:
     """The positions that sort a vector, equal ones in their order."""
     return node.own_many("halotile.topk", vector, k=_all(vector), axis=0, largest=False)[1]
 
 
-def _sorted(node: Node, x: Value) -> tuple[Value, Value]:
+def _sorted(node: OnnxNode, x: OnnxValue) -> tuple[OnnxValue, OnnxValue]:
     """The order of a vector, and which of its elements in that order are not as the one before."""
     if x.dtype == "bool":
         x = node.cast(x, "int32")
@@ -92,7 +92,7 @@ def _sorted(node: Node, x: Value) -> tuple[Value, Value]:
     return order, _fresh(node, _differ(node, values, _before(node, values)))
 
 
-def _sorted_rows(node: Node, x: Value, axis: int) -> tuple[Value, Value]:
+def _sorted_rows(node: OnnxNode, x: OnnxValue, axis: int) -> tuple[OnnxValue, OnnxValue]:
     """The same of slices along an axis, compared element by element from the first that differs."""
     length = x.shape[axis]
     width = x.size // length
@@ -120,7 +120,7 @@ def _sorted_rows(node: Node, x: Value, axis: int) -> tuple[Value, Value]:
     return order, _fresh(node, node.do(R.equal, alike, node.const(0, "int32")))
 
 
-def _differ(node: Node, one: Value, other: Value) -> Value:
+def _differ(node: OnnxNode, one: OnnxValue, other: OnnxValue) -> OnnxValue:
     """Where two differ; NaN do not."""
     differ = node.do(R.not_equal, one, other)
     if not one.is_float:
@@ -129,13 +129,13 @@ def _differ(node: Node, one: Value, other: Value) -> Value:
     return node.do(R.logical_and, differ, node.do(R.logical_not, both))
 
 
-def _before(node: Node, vector: Value) -> Value:
+def _before(node: OnnxNode, vector: OnnxValue) -> OnnxValue:
     """For each element the one before it; for the first itself."""
     before = node.do(R.subtract, node.counting(vector.size), node.const(1, "int64"))
     return read(node, vector, node.do(R.maximum, before, node.const(0, "int64")), 0)
 
 
-def _fresh(node: Node, differs: Value) -> Value:
+def _fresh(node: OnnxNode, differs: OnnxValue) -> OnnxValue:
     """What differs from the one before it, and the first."""
     first = node.do(R.equal, node.counting(differs.size), node.const(0, "int64"))
     return node.do(R.logical_or, differs, first)

@@ -10,16 +10,16 @@ from tvm import relax
 from ....schedules.words.dims import is_open
 from ....schedules.words.refusal import Refusal
 from ..implied import require_equal, require_same
-from ..node import Node
+from ..node import OnnxNode
 from ..registry import converts
-from ..value import Value
+from ..value import OnnxValue
 from .conv import per_channel, window_pads
 
 R = relax.op
 
 
 @converts("GridSample", since=16)
-def grid_sample(node: Node) -> Value:
+def grid_sample(node: OnnxNode) -> OnnxValue:
     x, grid = node.need(0), node.need(1)
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
         node.attr("mode", "linear"), node.attr("mode", "linear")
@@ -34,7 +34,7 @@ def grid_sample(node: Node) -> Value:
     if mode == "cubic" and x.rank != 4:
         raise Refusal("cubic sampling needs two spatial dimensions")
 
-    def run(x: Value, grid: Value) -> Value:
+    def run(x: OnnxValue, grid: OnnxValue) -> OnnxValue:
         return node.own(
             "halotile.grid_sample",
             x,
@@ -48,7 +48,7 @@ def grid_sample(node: Node) -> Value:
 
 
 @converts("AffineGrid", since=20)
-def affine_grid(node: Node) -> Value:
+def affine_grid(node: OnnxNode) -> OnnxValue:
     """theta [N, d, d + 1] -> grid [N, *sizes, d], coordinates x first: one product with the constant base grid.
 
     ONNX's function body squeezes away a batch of one, and so can't stand in. Along an axis of one element, with
@@ -71,14 +71,14 @@ def affine_grid(node: Node) -> Value:
     columns = [*np.meshgrid(*axes, indexing="ij")[::-1], np.ones(spatial)]
     base = np.stack([c.reshape(-1) for c in columns], axis=-1)
 
-    def run(theta: Value) -> Value:
+    def run(theta: OnnxValue) -> OnnxValue:
         return node.do(R.matmul, node.const(base, theta.dtype), node.transpose(theta, [0, 2, 1]))
 
     return node.reshape(node.in_float32(run, theta), (theta.shape[0], *spatial, rank))
 
 
 @converts("RoiAlign", since=10)
-def roi_align(node: Node) -> Value:
+def roi_align(node: OnnxNode) -> OnnxValue:
     """Regions as [x1, y1, x2, y2]; a sampling_ratio of 0 (ONNX's default) takes as many samples as a bin is long."""
     x, rois, batch = (node.need(i) for i in range(3))
     closed = not is_open((*rois.shape, *batch.shape))
@@ -90,7 +90,7 @@ def roi_align(node: Node) -> Value:
         "coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel"
     )
 
-    def run(x: Value, rois: Value) -> Value:
+    def run(x: OnnxValue, rois: OnnxValue) -> OnnxValue:
         return node.own_many(
             "halotile.roi_align",
             x,
@@ -108,7 +108,7 @@ def roi_align(node: Node) -> Value:
 
 
 @converts("Col2Im", since=18)
-def col2im(node: Node) -> Value:
+def col2im(node: OnnxNode) -> OnnxValue:
     """The sum of overlapping blocks put back in place: [N, C * prod(block), L] -> [N, C, image...]."""
     x = node.need(0)
     image, block = node.ints(1, "its image shape"), node.ints(2, "its block shape")
@@ -144,7 +144,7 @@ def col2im(node: Node) -> Value:
 
 
 @converts("DeformConv", since=19)
-def deform_conv(node: Node) -> Value:
+def deform_conv(node: OnnxNode) -> OnnxValue:
     x, w, offset, bias, mask = node.need(0), node.need(1), node.need(2), node[3], node[4]
     if x.rank != 4:
         raise Refusal("only two spatial dimensions are supported")
@@ -161,7 +161,7 @@ def deform_conv(node: Node) -> Value:
     outputs, per_group, *kernel = w.shape
     groups, (batch, _, *size) = node.attr("group", 1), offset.shape
 
-    def run(x: Value, w: Value, *moves: Value) -> Value:
+    def run(x: OnnxValue, w: OnnxValue, *moves: OnnxValue) -> OnnxValue:
         columns = node.own(
             "halotile.deformed",
             x,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tvm import relax
 
 from ....schedules.words.dims import Dim, Open, bounds, maximum, minimum
-from ..node import Node
-from ..value import Value
+from ..node import OnnxNode
+from ..value import OnnxValue
 
 if TYPE_CHECKING:
     from ....schedules.words.size_like import SizeLike
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 R = relax.op
 
 
-def walk(node: Node, start: SizeLike, step: int, count: SizeLike, dtype: str = "int64") -> Value:
+def walk(node: OnnxNode, start: SizeLike, step: int, count: SizeLike, dtype: str = "int64") -> OnnxValue:
     """start, start + step, ... : ``count`` of them."""
     if step > 0:
         return node.do(R.arange, start, start + count * step, step, dtype=dtype)
@@ -26,7 +26,7 @@ def walk(node: Node, start: SizeLike, step: int, count: SizeLike, dtype: str = "
     return node.do(R.subtract, node.do(R.arange, start, start + 1, 1, dtype=dtype), steps)
 
 
-def walked_back(node: Node, x: Value, axis: int, start: SizeLike, end: SizeLike, step: int) -> Value:
+def walked_back(node: OnnxNode, x: OnnxValue, axis: int, start: SizeLike, end: SizeLike, step: int) -> OnnxValue:
     """x[start:end:step] along one axis for a negative step: the first position lies within the axis, the end before the
     last one or in front of all."""
     length = x.shape[axis]

@@ -6,7 +6,7 @@ of any of the terms x * w, in any order and with any rounding of sums on the way
     high * (sum of the w > 0) - low * (sum of the -w > 0)  <=  255 * max(sum of the w > 0, sum of the -w > 0)
 
 Where that is more, the terms are cut into parts of so few channels that each stays below, and these are added in int32.
-Winograd and Strassen, whose sums are others, leave weights of whole numbers alone (``Value.is_whole``).
+Winograd and Strassen, whose sums are others, leave weights of whole numbers alone (``OnnxValue.is_whole``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tvm import relax
 
-from ..node import Node
-from ..value import Value
+from ..node import OnnxNode
+from ..value import OnnxValue
 
 R = relax.op
 
@@ -43,21 +43,21 @@ def cuts(dtype: str, terms: np.ndarray) -> list[tuple[int, int]] | None:
 
 
 def summed(
-    node: Node,
-    multiply: Callable[[Node, Value, Value], Value],
-    data: Value,
-    weights: Value,
+    node: OnnxNode,
+    multiply: Callable[[OnnxNode, OnnxValue, OnnxValue], OnnxValue],
+    data: OnnxValue,
+    weights: OnnxValue,
     axes: tuple[int, int],
     ranges: Sequence[tuple[int, int]],
-) -> Value:
+) -> OnnxValue:
     """``multiply`` of float32 ``data`` and whole ``weights``, by parts along their ``axes`` of channels, in int32."""
-    total: Value | None = None
+    total: OnnxValue | None = None
     weights = node.cast(weights, "float32")
     for begin, end in ranges:
         some, few = data, weights
         if len(ranges) > 1:
             assert weights.array is not None  # cut here: what a node of the graph makes could not be packed
-            few = Value.of_array(weights.array.take(np.arange(begin, end), axes[1]))
+            few = OnnxValue.of_array(weights.array.take(np.arange(begin, end), axes[1]))
             some = node.slice(data, axes[0], begin, end)
         part = node.cast(multiply(node, some, few), "int32")
         total = part if total is None else node.do(R.add, total, part)

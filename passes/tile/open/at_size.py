@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ....schedules.words.group import Value
-from ....schedules.words.open_tile_plan import Line, Link, OpenTilePlan
+from ....schedules.words.open_tile_plan import Link, OpenTilePlan, ReaderLine
 from ....schedules.words.tile_plan import Compute, Fill, Shift, Span, Step, Task, TilePlan, Window
 from ..plan.form import RING
 from .twin import Twins
@@ -131,12 +131,12 @@ def _parts(size: int, parts: int, unit: int) -> list[Span]:
     return [(a, b) for a, b in zip(cuts, cuts[1:]) if a < b]
 
 
-def _start(link: Link, line: Line, at: int, size: int) -> int:
+def _start(link: Link, line: ReaderLine, at: int, size: int) -> int:
     first = line.start(max(at, 0))
     return first if link.outside else max(min(first, size - 1), 0)
 
 
-def _end(link: Link, line: Line, at: int, size: int) -> int:
+def _end(link: Link, line: ReaderLine, at: int, size: int) -> int:
     end = line.end(at)
     return end if link.outside else min(end, size)
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from ....schedules.words.dims import is_dim
 from ....schedules.words.group import Group, Node, Value
-from ....schedules.words.open_tile_plan import Line
+from ....schedules.words.open_tile_plan import ReaderLine
 from ....schedules.words.sizes import SYMBOLS, symbol_atoms
 from ....schedules.words.tile_plan import Span
 from ..plan.form import Untileable
@@ -33,14 +33,14 @@ class Lines:
     """The lines of readers, each found once."""
 
     twins: tuple[Twins, Twins]
-    known: dict[tuple[Group, Value], tuple[Line, Line, bool]] = field(default_factory=dict)
+    known: dict[tuple[Group, Value], tuple[ReaderLine, ReaderLine, bool]] = field(default_factory=dict)
 
     @staticmethod
     def of() -> Lines:
         """The lines of the model whose symbols are known."""
         return Lines((Twins(_sizes(LARGE)), Twins(_sizes(LARGE * 5 // 8))))
 
-    def between(self, group: Group, value: Value) -> tuple[Line, Line, bool]:
+    def between(self, group: Group, value: Value) -> tuple[ReaderLine, ReaderLine, bool]:
         """What ``group`` needs of the rows and of the columns of ``value``, and whether it reads beyond its edges,
         where zeros must be. Raises Untileable."""
         key = group, value
@@ -48,7 +48,7 @@ class Lines:
             self.known[key] = self._between(group, value)
         return self.known[key]
 
-    def _between(self, group: Group, value: Value) -> tuple[Line, Line, bool]:
+    def _between(self, group: Group, value: Value) -> tuple[ReaderLine, ReaderLine, bool]:
         for node in group.nodes:
             why = _moving(node)
             if why is not None:
@@ -60,7 +60,7 @@ class Lines:
         return rows, columns, outside or beside
 
 
-def _line(twins: Twins, group: Group, value: Value, axis: int) -> tuple[Line, bool]:
+def _line(twins: Twins, group: Group, value: Value, axis: int) -> tuple[ReaderLine, bool]:
     twin, read = twins.group(group), twins.value(value)
     size, beyond = twin.outputs[0].shape[axis], read.shape[axis]
     if size >= LEAST and beyond >= LEAST:
@@ -100,14 +100,14 @@ def _spans(twin: Group, read: Value, axis: int, positions: range) -> tuple[list[
 
 def _enclosing(
     slope: Fraction, spans: Sequence[tuple[int, Span]], close: Sequence[tuple[int, Span]], group: Group, value: Value
-) -> Line:
+) -> ReaderLine:
     """The line of ``slope`` around ``spans``, no further from those of ``close`` than a step of it. Raises
     Untileable."""
     p, d = slope.numerator, slope.denominator
     if not 0 < max(p, d) <= SLOPES or p <= 0:
         raise Untileable(f"{group.name} reads {value.name} in no straight line")
     before = min(d * low - p * at + d - 1 for at, (low, _) in spans)
-    line = Line(p, d, before, max(d * end - p * at for at, (_, end) in spans))
+    line = ReaderLine(p, d, before, max(d * end - p * at for at, (_, end) in spans))
     if any(line.start(at) + d < low or line.end(at + 1) - d > end for at, (low, end) in close):
         raise Untileable(f"{group.name} reads {value.name} in no straight line")
     return line

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ....schedules.operators.regions import Refusal, group_needs
+from ....schedules.operators.regions import BoxRefusal, group_needs
 from ....schedules.words.dims import is_dim, to_relax
 from ....schedules.words.group import Group, Value
 from ....schedules.words.layout import Layout
@@ -70,7 +70,7 @@ class OneImage(Twins):
         for output in twin.outputs:
             box = ((1, 2), *((0, size) for size in output.shape[1:]))
             needs = group_needs(twin, output, box)
-            if isinstance(needs, Refusal) or any(n.value in parted and n.box[0] != (1, 2) for n in needs):
+            if isinstance(needs, BoxRefusal) or any(n.value in parted and n.box[0] != (1, 2) for n in needs):
                 return False
         return True
 

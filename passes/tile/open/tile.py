@@ -26,7 +26,7 @@ from ...memory.plan import plan_memory
 from ..plan.form import RING, Untileable
 from ..plan.work import work_per_element
 from ..search.decide import decide, points, untiled
-from ..search.model import Model, Shape
+from ..search.model import SearchModel, Shape
 from ..search.program import Program, separable
 from ..search.reinstate_concats import with_concatenations
 from ..search.search import Rooms
@@ -76,14 +76,14 @@ class OpenTile:
         threads = self.policy.threads or target.cores
         if one is not None and speed:
             sizes |= one.sizes  # what is fast for one image is for each
-        source = Source(Twins(sizes), layouts, places, target, self.policy, threads, one=one, turns=speed)
+        source = TwinSource(Twins(sizes), layouts, places, target, self.policy, threads, one=one, turns=speed)
         program = source.program(groups, placed)
         arena = OpenArena(placed, threads, build, size, self.memory_budget, source=source)
         if not isinstance(self.tile, str):
             return self._checked(replaced(groups, [_wished(source, program, self.tile, threads)]), arena)
         if self.tile == "off":
             return self._checked(TileResult(tuple(groups), {}, ("every group is computed whole",)), arena)
-        model = Model(program, target, threads, self.policy, self.closing, tight=not speed)
+        model = SearchModel(program, target, threads, self.policy, self.closing, tight=not speed)
         model.planner, model.refuses, model.allows = source.plan, source.refuses, source.allows
         gone = {source.twins.value(v): source.known(g) for v, g in (vanished or {}).items()}
         try:
@@ -149,7 +149,7 @@ def sizes_text(sizes: Mapping[str, int]) -> str:
 class OpenArena(Arena):
     """Arena bytes of plans for open sizes, at the sizes of the source's twins."""
 
-    source: Source = field(kw_only=True)
+    source: TwinSource = field(kw_only=True)
 
     def __call__(
         self, program: Program, plans: Sequence[Any], rooms: Rooms, sized: bool
@@ -169,7 +169,7 @@ class OpenArena(Arena):
 
 
 @dataclass(eq=False)
-class Source:
+class TwinSource:
     """What programs of twins stand for. Makes them, and the open plans of what is searched for on them."""
 
     twins: Twins
@@ -280,7 +280,7 @@ class Source:
         return plan_open(singles, layouts, replace(tiles, quanta=quanta), left, self.lines, work, images)
 
 
-def _wished(source: Source, program: Program, wish: JsonView, cores: int) -> tuple[int, int, OpenTilePlan]:
+def _wished(source: TwinSource, program: Program, wish: JsonView, cores: int) -> tuple[int, int, OpenTilePlan]:
     """The plan that a user's ``wish`` asks for (user_request.py), as (first group, last group, plan)."""
     asked = wished(program, wish, cores)
     rows, columns = checked_shape(wish.get("shape", (16, None)))

@@ -18,7 +18,7 @@ class Untileable(Exception):
 
 
 @dataclass(frozen=True)
-class Need:
+class NeededPart:
     """The part of an input that a box of an output needs, in rows and columns of the whole tensor. It may leave the
     tensor only if ``outside`` is a number: the fill that the reader must find there. None: the reader decides about
     edges itself, and never reads outside."""
@@ -28,7 +28,7 @@ class Need:
     outside: float | None = None
 
 
-Needs = Callable[[Group, Value, Span, Span], "Need | None"]
+Needs = Callable[[Group, Value, Span, Span], "NeededPart | None"]
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from ....schedules.words.alignment import aligned
 from ....schedules.words.group import Group, Request, Value, dtype_bytes
 from ....schedules.words.layout import Layout
 from ....schedules.words.policy import Policy
-from ....schedules.words.stripe_plan import Part, Stream, Stripe, StripePlan
+from ....schedules.words.stripe_plan import Part, StreamedValue, Stripe, StripePlan
 from ....schedules.words.tile_plan import Compute, Fill, Span, Step
 from ....targets.target import Target
 from ...memory.places import Places
-from ..plan.form import Form, Need, Untileable, clip, hull
+from ..plan.form import Form, NeededPart, Untileable, clip, hull
 from ..plan.lower import lower
 from ..plan.needs import group_needs_of
 from ..search.program import Program
@@ -178,7 +178,7 @@ def stripe_plan(
     stripes = _merged(task.stripes, len(groups) - 1)
     streamed = [v for v in tiles.inputs if v.constant is None and len(v.shape) == 4]
     needs = [{v: _needed(tiles.members, steps, v) for v in streamed} for steps in stripes]
-    streams: dict[Value, Stream] = {}
+    streams: dict[Value, StreamedValue] = {}
     total = aligned(tiles.task_bytes)
     for value in (*streamed, *last.outputs):
         spans = [n[value] for n in needs] if value in streamed else [_computed(steps, groups) for steps in stripes]
@@ -189,7 +189,7 @@ def stripe_plan(
         known = layouts.get(value)
         layout = Layout.blocked(shape, known.block if known is not None else 0)
         size = aligned(layout.elements * dtype_bytes(value.dtype))
-        streams[value] = Stream(value, layout, (total, total + size))
+        streams[value] = StreamedValue(value, layout, (total, total + size))
         total += 2 * size
     given, results = ([v for v in values if v in streams] for values in (streamed, last.outputs))
     made = [_stripe(steps, {v: n[v] for v in given}, results, groups) for steps, n in zip(stripes, needs)]
@@ -209,7 +209,7 @@ def _merged(stripes: Sequence[Sequence[Step]], last: int) -> list[list[Step]]:
     return merged
 
 
-def _needed(members: Sequence[Group], steps: Sequence[Step], value: Value) -> Need | None:
+def _needed(members: Sequence[Group], steps: Sequence[Step], value: Value) -> NeededPart | None:
     """What the steps of a stripe read of a value from memory."""
     rows: Span | None = None
     columns: Span | None = None
@@ -221,25 +221,25 @@ def _needed(members: Sequence[Group], steps: Sequence[Step], value: Value) -> Ne
         if need is None:
             continue
         if need.outside is None:
-            need = Need(clip(need.rows, value.shape[2]), clip(need.columns, value.shape[3]))
+            need = NeededPart(clip(need.rows, value.shape[2]), clip(need.columns, value.shape[3]))
         else:
             outside = need.outside
         rows, columns = hull(rows, need.rows), hull(columns, need.columns)
-    return None if rows is None or columns is None else Need(rows, columns, outside)
+    return None if rows is None or columns is None else NeededPart(rows, columns, outside)
 
 
-def _computed(steps: Sequence[Step], groups: Sequence[Group]) -> Need | None:
+def _computed(steps: Sequence[Step], groups: Sequence[Group]) -> NeededPart | None:
     """What the last member computes in a stripe (in one step or several)."""
     rows: Span | None = None
     columns: Span | None = None
     for step in steps:
         if isinstance(step, Compute) and step.member == len(groups) - 1:
             rows, columns = hull(rows, step.rows), hull(columns, step.columns)
-    return None if rows is None or columns is None else Need(rows, columns)
+    return None if rows is None or columns is None else NeededPart(rows, columns)
 
 
 def _stripe(
-    steps: Sequence[Step], needs: Mapping[Value, Need | None], outputs: Sequence[Value], groups: Sequence[Group]
+    steps: Sequence[Step], needs: Mapping[Value, NeededPart | None], outputs: Sequence[Value], groups: Sequence[Group]
 ) -> Stripe:
     loads, stores, filled = [], [], []
     bases: dict[Value, tuple[int, int]] = {}

@@ -86,7 +86,7 @@ def predict(stripes: Sequence[StripeCosts], overlap: bool = True, engines: int =
 def simulate(sequence: Sequence[Event], stripes: Sequence[StripeCosts], engines: int = 2) -> Timeline:
     """The timeline of ``sequence``, whose stripes take what ``stripes`` says; ``engines`` 1: loads and stores share
     one."""
-    run = _Run()
+    run = _Clocks()
     transfers: dict[tuple[str, int], int] = {}
     for event in sequence:
         costs = stripes[event.stripe]
@@ -105,7 +105,7 @@ def simulate(sequence: Sequence[Event], stripes: Sequence[StripeCosts], engines:
     return Timeline(tuple(run.bars))
 
 
-class _Run:
+class _Clocks:
     """Clocks of the processor and the engines, each with the bar that set it."""
 
     def __init__(self) -> None:

@@ -18,10 +18,10 @@ from ....schedules.words.group import Group, Value
 from ....schedules.words.tile_plan import TilePlan
 from ..plan.form import RECOMPUTE, Form, Untileable
 from ..plan.lower import lower
-from .model import Model, Segment, Shape
+from .model import SearchModel, Segment, Shape
 from .program import Program
 from .refine import refined
-from .search import Choice, Live, Rooms, Search
+from .search import CurvePoint, Live, Rooms, Search
 
 GAIN = 0.05
 SURE = 0.06  # so far off is the model: what promised 0.05 was 0.97 to 1.05 times as fast
@@ -35,18 +35,18 @@ Arena = Callable[[Program, Plans, Rooms, bool], int]  # a run's bytes with these
 
 
 @dataclass(frozen=True)
-class Decision:
+class TileDecision:
     """The plans that a build takes. ``choice`` is the point of the curve that they make real, ``bytes`` the arena where
     it was planned for real, ``curve`` what there was to choose from."""
 
     program: Program
-    choice: Choice
+    choice: CurvePoint
     plans: Plans
-    curve: tuple[Choice, ...]
+    curve: tuple[CurvePoint, ...]
     bytes: int | None = None
 
 
-def decide(variants: Sequence[Model], optimize: str, budget: int | None, arena: Arena) -> Decision:
+def decide(variants: Sequence[SearchModel], optimize: str, budget: int | None, arena: Arena) -> TileDecision:
     """The best choice over ``variants`` of the program, with exact plans of its tile groups. ``optimize``: "speed" or
     "memory"; ``budget``: bytes that the arena must not exceed, or None; ``arena`` plans memory for real. Raises
     HalotileError that names the smallest arena which was found, if none fits the budget."""
@@ -64,15 +64,15 @@ def decide(variants: Sequence[Model], optimize: str, budget: int | None, arena: 
         better = sure(search.model, refined(search.model, choice, math.inf))
         whole = untiled(searches[0].model.program, searches[0].model)
         if better.cycles > (1 - WORTH) * whole.cycles:
-            return Decision(searches[0].model.program, whole, [], tuple(found[0][2]))
+            return TileDecision(searches[0].model.program, whole, [], tuple(found[0][2]))
         for chosen in (better, sure(search.model, choice)):
             plans = _lowered(search, chosen)
             if plans is not None:
-                return Decision(search.model.program, chosen, plans, tuple(curve))
-    return Decision(searches[0].model.program, whole, [], tuple(found[0][2]))  # none of those tried could be made
+                return TileDecision(search.model.program, chosen, plans, tuple(curve))
+    return TileDecision(searches[0].model.program, whole, [], tuple(found[0][2]))  # none of those tried could be made
 
 
-def _within(sizes: _Sizes, own: Sequence[int], budget: int, optimize: str) -> Decision:
+def _within(sizes: _Sizes, own: Sequence[int], budget: int, optimize: str) -> TileDecision:
     """First the fastest of ``own`` searches that should fit. If none does, a fixed set, whose smallest one is what an
     error names: so that any budget from there on can be met."""
     searches = sizes.searches
@@ -109,7 +109,7 @@ def _within(sizes: _Sizes, own: Sequence[int], budget: int, optimize: str) -> De
     )
 
 
-def _reachable(sizes: _Sizes, budget: int) -> list[tuple[Choice, int]]:
+def _reachable(sizes: _Sizes, budget: int) -> list[tuple[CurvePoint, int]]:
     """A fixed set of choices that are planned for real before a budget is refused, as (choice, index of its search):
     the smallest, the first of all curves, points all along them, and the untiled program. Gaps between buffers decide,
     too, so that choices whose tile groups gain no time are among them."""
@@ -135,10 +135,10 @@ class _Sizes:
 
     searches: Sequence[Search]
     arena: Arena
-    found: dict[tuple[int, Choice], tuple[int, Plans]] = field(default_factory=dict)
-    built: set[tuple[int, Choice]] = field(default_factory=set)
+    found: dict[tuple[int, CurvePoint], tuple[int, Plans]] = field(default_factory=dict)
+    built: set[tuple[int, CurvePoint]] = field(default_factory=set)
 
-    def of(self, at: int, choice: Choice) -> int | None:
+    def of(self, at: int, choice: CurvePoint) -> int | None:
         """Arena bytes of ``choice`` of search ``at``, without building tile groups' kernels; None if one of its tile
         groups can't be planned, whose segment the search then no longer offers."""
         if (at, choice) not in self.found:
@@ -149,7 +149,7 @@ class _Sizes:
             self.found[at, choice] = size, plans
         return self.found[at, choice][0]
 
-    def exact(self, at: int, choice: Choice) -> int:
+    def exact(self, at: int, choice: CurvePoint) -> int:
         """Arena bytes of ``choice``, planned with the kernels that a build takes."""
         size, plans = self.found[at, choice]
         if (at, choice) not in self.built:
@@ -158,11 +158,11 @@ class _Sizes:
             self.built.add((at, choice))
         return size
 
-    def fits(self, at: int, choice: Choice, budget: int) -> bool:
+    def fits(self, at: int, choice: CurvePoint, budget: int) -> bool:
         """True if the arena of ``choice``, with all kernels built, is at most ``budget`` bytes."""
         return self.found[at, choice][0] <= budget and self.exact(at, choice) <= budget
 
-    def smallest(self, choices: Sequence[tuple[Choice, int]]) -> tuple[Choice, int]:
+    def smallest(self, choices: Sequence[tuple[CurvePoint, int]]) -> tuple[CurvePoint, int]:
         """The choice of the fewest exact bytes among ``choices``."""
         while True:
             choice, at = min(choices, key=lambda f: self.found[f[1], f[0]][0])
@@ -170,12 +170,12 @@ class _Sizes:
                 return choice, at
             self.exact(at, choice)
 
-    def decision(self, choice: Choice, at: int) -> Decision:
+    def decision(self, choice: CurvePoint, at: int) -> TileDecision:
         size, plans = self.found[at, choice]
-        return Decision(self.searches[at].model.program, choice, plans, tuple(self.searches[at].curve()), size)
+        return TileDecision(self.searches[at].model.program, choice, plans, tuple(self.searches[at].curve()), size)
 
 
-def _lowered(search: Search, choice: Choice) -> Plans | None:
+def _lowered(search: Search, choice: CurvePoint) -> Plans | None:
     """The plans of all tiled segments; None (and it is forbidden) if one turns out to be impossible."""
     plans: Plans = []
     fine = True
@@ -188,7 +188,7 @@ def _lowered(search: Search, choice: Choice) -> Plans | None:
     return plans if fine else None
 
 
-def plan_segment(model: Model, segment: Segment) -> TilePlan:
+def plan_segment(model: SearchModel, segment: Segment) -> TilePlan:
     """The exact plan of one segment. Raises Untileable."""
     program, shape = model.program, segment.shape
     assert shape is not None
@@ -203,7 +203,7 @@ def plan_segment(model: Model, segment: Segment) -> TilePlan:
 
 
 def _plan(
-    model: Model, groups: Sequence[Group], shape: Shape, leaving: frozenset[Value], first: int
+    model: SearchModel, groups: Sequence[Group], shape: Shape, leaving: frozenset[Value], first: int
 ) -> TilePlan:
     modes = {v: RECOMPUTE for g in groups if shape.mode_of(g) == RECOMPUTE for v in g.outputs}
     quanta = {}
@@ -222,7 +222,7 @@ def _plan(
     return lower(groups, model.program.layouts, form, leaving, model.needs)
 
 
-def sure(model: Model, choice: Choice) -> Choice:
+def sure(model: SearchModel, choice: CurvePoint) -> CurvePoint:
     """``choice`` with those of its tile groups computed whole that promise less than SURE of their time."""
     parts: list[Segment] = []
     for part in choice.segments:
@@ -234,15 +234,15 @@ def sure(model: Model, choice: Choice) -> Choice:
     return replace(choice, bytes=peak, cycles=sum(p.cycles for p in parts), segments=tuple(parts))
 
 
-def untiled(program: Program, model: Model) -> Choice:
+def untiled(program: Program, model: SearchModel) -> CurvePoint:
     """The choice of computing every group whole."""
     memory = Live(model)
     parts = tuple(model.whole(i) for i in range(len(program.groups)))
     cycles = sum(s.cycles for s in parts)
-    return Choice(max(memory.of(s) for s in parts), cycles, parts, cycles)
+    return CurvePoint(max(memory.of(s) for s in parts), cycles, parts, cycles)
 
 
-def points(curve: Sequence[Choice]) -> list[dict[str, float]]:
+def points(curve: Sequence[CurvePoint]) -> list[dict[str, float]]:
     """``curve`` as plain data for reports: bytes, cycles, groups and tile groups of each choice."""
     return [
         {"bytes": round(c.bytes), "cycles": round(c.cycles), "groups": len(c.segments), "tiled": len(c.tiled)}

@@ -20,7 +20,7 @@ PROBES = 12  # a multiple of most strides and factors
 
 
 @dataclass(frozen=True)
-class Reach:
+class LinearReach:
     """The rows of an input that rows [a, b) of a reader need: from ``slope * a + before`` to ``slope * (b - 1) +
     after``."""
 
@@ -29,7 +29,7 @@ class Reach:
     after: float
 
 
-def reach(needs: Needs, group: Group, value: Value, axis: int) -> Reach | None:
+def reach(needs: Needs, group: Group, value: Value, axis: int) -> LinearReach | None:
     """How far ``group`` reaches into ``value`` along ``axis`` (2: rows, 3: columns), by probes in the middle; None if
     it reads nothing of it there."""
     size = group.outputs[0].shape[axis]
@@ -51,4 +51,4 @@ def reach(needs: Needs, group: Group, value: Value, axis: int) -> Reach | None:
         slope = Fraction(value.shape[axis], size)
     before = min(low - slope * at for at, (low, _) in spans)
     after = max(high - slope * at for at, (_, high) in spans)
-    return Reach(float(slope), float(before), float(after))
+    return LinearReach(float(slope), float(before), float(after))

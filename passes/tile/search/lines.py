@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....schedules.conv.box_cost import Numbers
-from .linear_reach import Reach
+from .linear_reach import LinearReach
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Chain:
         return Chain(steps, np.where(able, (high - low) * row, self.window), low, high)
 
 
-def merged(found: Line | None, reader: Line, rows: Reach, columns: Reach) -> Line | None:
+def merged(found: Line | None, reader: Line, rows: LinearReach, columns: LinearReach) -> Line | None:
     """The line of a member that serves the readers of ``found`` and ``reader`` as well, which reaches as ``rows`` and
     ``columns`` say. None if the scales of the two differ."""
     slope, before, after = rows.slope, rows.before, rows.after

@@ -24,7 +24,7 @@ from ..plan.needs import group_needs_of
 from ..plan.overwrite_inputs import alike
 from ..plan.windows import JOINT
 from .bandwidth import Rates
-from .linear_reach import Reach, reach
+from .linear_reach import LinearReach, reach
 from .member_cost import joined, member_cost, position_bytes, value_bytes
 from .program import Program
 
@@ -80,7 +80,7 @@ class Segment:
 
 
 @dataclass
-class Model:
+class SearchModel:
     """Costs and reaches of all groups, each found once."""
 
     program: Program
@@ -93,7 +93,7 @@ class Model:
     needs: Needs = group_needs_of
     costs: dict[tuple[Group, int | None], MemberCost] = field(default_factory=dict)
     whole_costs: dict[Group, MemberCost] = field(default_factory=dict)
-    reaches: dict[tuple[Group, Value], tuple[Reach, Reach] | None] = field(default_factory=dict)
+    reaches: dict[tuple[Group, Value], tuple[LinearReach, LinearReach] | None] = field(default_factory=dict)
     sizes: dict[Value, tuple[int, int]] = field(default_factory=dict)
     local: dict[Group, bool] = field(default_factory=dict)
     held: dict[Group, tuple[Beside, ...]] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class Model:
     def __post_init__(self) -> None:
         self.rates = Rates.of(self.target, self.threads)
 
-    def of(self, program: Program) -> Model:
+    def of(self, program: Program) -> SearchModel:
         """This model for another program of the same groups, or most of them."""
         return replace(self, program=program, options=None)
 
@@ -180,7 +180,7 @@ class Model:
         """Rows that the kernel of group ``index`` computes at a time, where boxes must begin anyhow included."""
         return math.lcm(cost.unit[0], box_alignment(self.program.groups[index])[0])
 
-    def reach(self, reader: int, value: Value) -> tuple[Reach, Reach] | None:
+    def reach(self, reader: int, value: Value) -> tuple[LinearReach, LinearReach] | None:
         group = self.program.groups[reader]
         key = (group, value)
         if key not in self.reaches:
@@ -211,7 +211,7 @@ class Model:
         group = self.program.groups[index]
         if group not in self.local:
             self.local[group] = self.program.refusal(index) is None and all(
-                v.shape[2:] == group.outputs[0].shape[2:] and self.reach(index, v) == (Reach(1, 0, 1), Reach(1, 0, 1))
+                v.shape[2:] == group.outputs[0].shape[2:] and self.reach(index, v) == (LinearReach(1, 0, 1),) * 2
                 for v in group.inputs
                 if v.constant is None and len(v.shape) == 4
             )
@@ -262,7 +262,7 @@ class Model:
     def _overwrites(self, index: int) -> bool:
         """True if group ``index``, computed whole, reads at its own place what nobody reads afterwards: a map's result
         goes there."""
-        group, place = self.program.groups[index], (Reach(1, 0, 1), Reach(1, 0, 1))
+        group, place = self.program.groups[index], (LinearReach(1, 0, 1), LinearReach(1, 0, 1))
         if self.program.refusal(index) is not None:
             return False
         output, layouts = group.outputs[0], self.program.layouts

@@ -18,7 +18,7 @@ from ....schedules.words.layout import Layout
 from ....schedules.words.policy import Policy
 from ....targets.target import Target
 from ...memory.places import Places
-from .model import Model
+from .model import SearchModel
 from .program import Program
 
 
@@ -33,7 +33,7 @@ def predicted_cycles(
 ) -> list[float]:
     """Cycles of each group on the policy's threads, memory traffic and the kernel's start included."""
     program = Program(groups, layouts, places, frozenset(placed))
-    model = Model(program, target, policy.threads or target.cores, policy, closing)
+    model = SearchModel(program, target, policy.threads or target.cores, policy, closing)
     found = []
     for i, group in enumerate(groups):
         if group.anchor is not None and group.anchor.operator in CONTROL:
@@ -45,7 +45,7 @@ def predicted_cycles(
     return found
 
 
-def _count_product(model: Model, index: int) -> None:
+def _count_product(model: SearchModel, index: int) -> None:
     """Lets the model take the cycles of the chosen algorithm for those of a product, and of what is fused around it."""
     group, cost = model.program.groups[index], model.cost(index)
     output, fitted = group.outputs[0], model.target.fitted.kernels

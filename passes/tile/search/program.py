@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ....schedules.operators.regions import Box, Refusal, group_needs
+from ....schedules.operators.regions import Box, BoxRefusal, group_needs
 from ....schedules.tiled.box_support import box_refusal
 from ....schedules.words.group import Group, Value
 from ....schedules.words.layout import Layout
@@ -97,7 +97,7 @@ def separable(group: Group) -> str | None:
         for probe in probes:
             box: Box = ((0, output.shape[0]), (0, output.shape[1]), *probe)
             needs = group_needs(group, output, box)
-            if isinstance(needs, Refusal):
+            if isinstance(needs, BoxRefusal):
                 return needs.reason
             found.append({n.value: n.box for n in needs if len(n.value.shape) == 4 and n.value.constant is None})
         whole, row, column, corner = found

@@ -15,7 +15,7 @@ from dataclasses import replace
 from ....schedules.words.group import Group, Value
 from ..plan.renamed import renamed
 from .member_cost import value_bytes
-from .model import Model
+from .model import SearchModel
 from .program import Program
 from .search import Live
 
@@ -26,7 +26,7 @@ LARGE = 0.1  # of the most bytes that are in use at a time: the least that it mu
 Change = Callable[[Program], "Program"]
 
 
-def changes(model: Model) -> list[Change]:
+def changes(model: SearchModel) -> list[Change]:
     """Functions that change a program so that late readers of large, cheap values compute them again: one for the
     largest value alone, since every one costs time, and one for all."""
     program = model.program

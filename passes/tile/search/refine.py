@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from .model import Model, Segment, Shape
-from .search import Choice, Live
+from .model import SearchModel, Segment, Shape
+from .search import CurvePoint, Live
 from .segments import segments_of
 
 ROUNDS = 6
@@ -20,7 +20,7 @@ ROOMS = (8, 12, 16, 18, 20, 24, 32, 40, 48)  # eighths of what members hold that
 WORTH = 0.998  # of the cycles: what a step must come to
 
 
-def refined(model: Model, choice: Choice, most: float) -> Choice:
+def refined(model: SearchModel, choice: CurvePoint, most: float) -> CurvePoint:
     """``choice`` improved within a peak of ``most`` bytes: better shapes for its tile groups, and for groups that are
     computed whole the fastest kernel whose scratch fits."""
     memory = Live(model)
@@ -39,7 +39,7 @@ def refined(model: Model, choice: Choice, most: float) -> Choice:
     return replace(choice, bytes=peak, cycles=sum(p.cycles for p in parts), segments=tuple(parts))
 
 
-def better(model: Model, segment: Segment, room: float) -> Segment:
+def better(model: SearchModel, segment: Segment, room: float) -> Segment:
     """``segment`` in the fastest shape that small steps lead to, with at most ``room`` bytes beside what crosses its
     ends."""
     seen = {segment.shape}
@@ -58,7 +58,7 @@ def better(model: Model, segment: Segment, room: float) -> Segment:
     return segment
 
 
-def steps(model: Model, first: int, last: int, shape: Shape) -> Iterator[Shape]:
+def steps(model: SearchModel, first: int, last: int, shape: Shape) -> Iterator[Shape]:
     """The shapes one step away from ``shape``: other rows, columns, bands, rounding, room, or another mode of one
     member."""
     groups = model.program.groups

@@ -15,15 +15,15 @@ from collections.abc import Iterable, Mapping
 from ....schedules.words.group import Group, Value
 from ...memory.places import Places
 from ..plan.concat_parts import CONCAT
-from .model import Model
+from .model import SearchModel
 from .program import Program
 from .recompute_late import Change, changes
 from .search import Search
 
 
 def with_concatenations(
-    model: Model, vanished: Mapping[Value, Group], budget: int | None, speed: bool, again: bool = False
-) -> list[Model]:
+    model: SearchModel, vanished: Mapping[Value, Group], budget: int | None, speed: bool, again: bool = False
+) -> list[SearchModel]:
     """Variants of ``model``'s program that are worth a search beside its own, with concatenations that had vanished as
     groups again: those that the fastest choice tiles; unless only ``speed`` counts, also those of the smallest, a
     middle, and the fastest choices that keep ``budget`` bytes, just and easily. ``again``: late readers compute cheap
@@ -40,13 +40,13 @@ def with_concatenations(
 
 
 def _versions(
-    model: Model,
-    every: Model,
+    model: SearchModel,
+    every: SearchModel,
     able: Mapping[Value, Mapping[Value, Group]],
     budget: int | None,
     speed: bool,
     change: Change | None,
-) -> list[Model]:
+) -> list[SearchModel]:
     """With some of the concatenations that ``every`` has all of, and ``change`` made."""
     program = model.program
     curve = Search(every).curve()

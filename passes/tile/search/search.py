@@ -19,7 +19,7 @@ import numpy as np
 from ....schedules.words.alignment import aligned
 from ....schedules.words.group import Value
 from .member_cost import value_bytes
-from .model import Model, Segment, shapes
+from .model import SearchModel, Segment, shapes
 from .segments import Grown, segments
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ OPTIONS = 8  # shapes of one segment that are kept
 
 
 @dataclass(frozen=True)
-class Choice:
+class CurvePoint:
     """A point of the curve: predicted peak bytes of the arena, predicted cycles, and the segments in order."""
 
     bytes: float
@@ -61,11 +61,11 @@ class Search:
     """The search over one program. ``gain`` is the share of its time that a tile group must save to be worth its risk;
     ``forbidden`` are (first, last, shape) whose exact plan turned out to be impossible."""
 
-    model: Model
+    model: SearchModel
     gain: float = 0.0
     forbidden: set[tuple[int, int, object]] = field(default_factory=set)
 
-    def curve(self) -> list[Choice]:
+    def curve(self) -> list[CurvePoint]:
         """The choices of which none beats another in bytes and cycles, from the smallest to the fastest."""
         count = len(self.model.program.groups)
         if self.model.options is None:
@@ -140,7 +140,7 @@ class Live:
     """Arena bytes in use while a segment runs: values that lie whole, and its scratch. A group that is computed whole
     may overwrite an input that nobody reads afterwards, and so may a tile group."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: SearchModel) -> None:
         program = model.program
         self.model, self.program = model, program
         placed = {program.places.root(v) for v in program.outputs} | set(program.outputs)
@@ -208,10 +208,10 @@ def _thinned(items: Sequence[T], most: int) -> list[T]:
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
 
 
-def _choice(point: _Point) -> Choice:
+def _choice(point: _Point) -> CurvePoint:
     chain: list[Segment] = []
     at: _Point | None = point
     while at is not None and at.segment is not None:
         chain.append(at.segment)
         at = at.before
-    return Choice(point.bytes, point.cycles, tuple(reversed(chain)), point.weighed)
+    return CurvePoint(point.bytes, point.cycles, tuple(reversed(chain)), point.weighed)

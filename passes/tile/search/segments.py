@@ -27,7 +27,7 @@ from ..plan.overwrite_inputs import alike
 from ..plan.windows import KEPT, WORTH
 from .lines import Chain, Line, merged
 from .member_cost import joined
-from .model import Model, Segment, Shape
+from .model import SearchModel, Segment, Shape
 
 LONGEST = 32  # members of a tile group
 
@@ -52,7 +52,7 @@ class Grown:
         return Segment(self.first, self.last, self.shapes[at], *numbers, taken=float(self.taken[at]))
 
 
-def segments(model: Model, last: int, shapes: Sequence[Shape]) -> Iterator[Grown]:
+def segments(model: SearchModel, last: int, shapes: Sequence[Shape]) -> Iterator[Grown]:
     """All tile groups that end with group ``last``, in ``shapes``, from two members on as far back as they go."""
     grown = _Growing(model, last, shapes)
     for first in range(last, max(-1, last - LONGEST), -1):
@@ -62,7 +62,7 @@ def segments(model: Model, last: int, shapes: Sequence[Shape]) -> Iterator[Grown
             yield grown.at(first)
 
 
-def segments_of(model: Model, first: int, last: int, shapes: Sequence[Shape]) -> list[Segment | None]:
+def segments_of(model: SearchModel, first: int, last: int, shapes: Sequence[Shape]) -> list[Segment | None]:
     """The segment of groups ``first`` to ``last`` in each of ``shapes``; None where it is impossible."""
     grown = _Growing(model, last, shapes)
     if not all(grown.add(index) for index in range(last, first - 1, -1)):
@@ -72,7 +72,7 @@ def segments_of(model: Model, first: int, last: int, shapes: Sequence[Shape]) ->
 
 
 class _Growing:
-    def __init__(self, model: Model, last: int, shapes: Sequence[Shape]) -> None:
+    def __init__(self, model: SearchModel, last: int, shapes: Sequence[Shape]) -> None:
         self.model, self.last, self.shapes = model, last, shapes
         self.fitted = model.target.fitted.kernels
         self.program = model.program

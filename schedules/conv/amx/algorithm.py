@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ...instructions.amx import COLUMNS, DEPTH, PAIRS, ROWS, may_split
-from ...words.choice import Choice, Refusal
+from ...words.choice import AlgorithmRefusal, Choice
 from ...words.group import Kernel, Request, Value
-from ..algorithm import Algorithm, Held
-from ..box_cost import Costing, MemberCost, Places
+from ..algorithm import ConvAlgorithm, Held
+from ..box_cost import BoxPlaces, Costing, MemberCost
 from ..facts import ConvFacts
 from ..residual_in_place import taken_over
 from ..strassen import halves_share
@@ -31,14 +31,14 @@ from .few_channels import build_pixels
 from .kernel import build_matrix
 
 
-class _OnUnit(Algorithm):
+class _OnUnit(ConvAlgorithm):
     kind = ""  # what it takes, said where there is no plan
 
     @abstractmethod
     def plan(self, request: Request, facts: ConvFacts) -> MatrixPlan | None:
         """The plan with the fewest cycles; None where the algorithm does not apply, or nothing fits."""
 
-    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
         """Compared as cycles of a core beside others of the target's cores; the plan has to win by MARGIN."""
         if not may_split(request):
             return self.refuses("the target has no such unit, or float32 must not be split into parts for it")
@@ -84,7 +84,7 @@ class _OnUnit(Algorithm):
         split = split_cycles(target, plan.products) * -(-facts.channels // COLUMNS) * len(strip.phases)
         place_bytes = 4 * len(strip.phases) * -(-facts.channels // DEPTH) * plan.parts * PAIRS
         register = facts.batch * register_cycles(target, facts, plan.products) + ask.extra * ROWS
-        places = Places(beyond, register, facts.batch * split, place_bytes, ask.request.limits.room)
+        places = BoxPlaces(beyond, register, facts.batch * split, place_bytes, ask.request.limits.room)
         cycles = float(places.box(*facts.out_spatial)) / ask.positions
         held, size = (held_bytes(facts.channels, plan),), strip.rows * strip.columns
         return MemberCost((1, 1), cycles, facts.weight.bytes, ask.positions, held, strip=size, places=places)

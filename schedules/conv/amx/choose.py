@@ -71,7 +71,7 @@ class MatrixPlan:
 
 
 @dataclass(frozen=True)
-class Work:
+class ConvWork:
     """The numbers of a convolution that plans depend on; ``size`` are (rows, columns) of the outputs."""
 
     facts: ConvFacts
@@ -82,9 +82,9 @@ class Work:
     products: Products = THREE
 
     @staticmethod
-    def of(facts: ConvFacts, products: Products = THREE) -> Work:
+    def of(facts: ConvFacts, products: Products = THREE) -> ConvWork:
         rows, columns = (1, *facts.out_spatial)[-2:]
-        return Work(facts, facts.batch, facts.channels, facts.outputs, (rows, columns), products)
+        return ConvWork(facts, facts.batch, facts.channels, facts.outputs, (rows, columns), products)
 
     @property
     def parts(self) -> int:
@@ -193,13 +193,13 @@ def best_plan(
 ) -> MatrixPlan | None:
     """The plan with the fewest cycles in at most ``room`` bytes of scratch a core (None: any number); None if there is
     none."""
-    return min(_plans(target, Work.of(facts, products), workers, room), key=lambda p: p.cycles, default=None)
+    return min(_plans(target, ConvWork.of(facts, products), workers, room), key=lambda p: p.cycles, default=None)
 
 
 def times_split(facts: ConvFacts, plan: MatrixPlan) -> float:
     """How often a number of the data is split into parts, on average."""
     strip = plan.strip
-    strips = plan.groups * _strips(Work.of(facts), strip)
+    strips = plan.groups * _strips(ConvWork.of(facts), strip)
     return facts.batch * facts.channels * strips * _vectors(strip) / usual(facts.data.elements)
 
 
@@ -216,7 +216,7 @@ def held_bytes(channels: int, plan: MatrixPlan) -> int:
 
 def workers_of(facts: ConvFacts, plan: MatrixPlan, workers: int) -> int:
     """Number of cores that share the tasks; a small convolution stays on one."""
-    tasks = facts.batch * plan.groups * _strips(Work.of(facts), plan.strip)
+    tasks = facts.batch * plan.groups * _strips(ConvWork.of(facts), plan.strip)
     return min(workers, tasks) if facts.flops >= PARALLEL_FLOPS else 1
 
 
@@ -233,7 +233,7 @@ def split_cycles(target: Target, products: Products) -> float:
     return target.fitted.unit.conv_split if parts_of(products) > 1 else target.fitted.unit.conv_split_once
 
 
-def _plans(target: Target, work: Work, workers: int, room: int | None) -> Iterator[MatrixPlan]:
+def _plans(target: Target, work: ConvWork, workers: int, room: int | None) -> Iterator[MatrixPlan]:
     found: dict[int, int] = {}
     for strip in strips_of(work.facts, work.size):
         held = 4 * strip.elements(work.channels, work.parts)
@@ -255,12 +255,12 @@ def _moved(target: Target, value: Value) -> float:
     return fitted.conv_far if size > target.l2_bytes // 2 else 0.0
 
 
-def _strips(work: Work, strip: Strip) -> int:
+def _strips(work: ConvWork, strip: Strip) -> int:
     return -(-work.size[0] // strip.rows) * -(-work.size[1] // strip.columns)
 
 
 def _cycles(
-    target: Target, work: Work, strip: Strip, groups: int, workers: int, tasks: int, held: int
+    target: Target, work: ConvWork, strip: Strip, groups: int, workers: int, tasks: int, held: int
 ) -> float:
     """Of the core that has the most to do."""
     blocks = -(-work.blocks // groups)

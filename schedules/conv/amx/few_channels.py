@@ -26,7 +26,7 @@ from ..register_tile import Tile
 from .choose import MatrixPlan
 from .kernel import MatrixConv
 from .prefetch import NextData
-from .tasks import Task
+from .tasks import AmxTask
 
 
 def build_pixels(request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel:
@@ -59,7 +59,7 @@ class _PixelConv(MatrixConv):
     def _offsets(self) -> np.ndarray:
         return np.array(self.strip.offsets(self.phase), np.int32)
 
-    def _split(self, task: Task) -> None:
+    def _split(self, task: AmxTask) -> None:
         k, strip = self.k, self.strip
         words, whole = strip.pixels.words, strip.filled // PAIRS
         for i, phase in enumerate(strip.phases):
@@ -78,7 +78,7 @@ class _PixelConv(MatrixConv):
                         at = place + part * self.plane + strip.filled * words + z
                         k.store(self.data, at, tirx.IntImm("int32", 0))
 
-    def _rows(self, task: Task, phase: int, y: Expr) -> list[Expr]:
+    def _rows(self, task: AmxTask, phase: int, y: Expr) -> list[Expr]:
         """The rows of the input whose channels pixels of row ``y`` of a plane hold."""
         facts, last = self.facts, self.facts.data.shape[2] + self.facts.margins()[2][1] - 1
         first = (task.origin[0] + y) * facts.strides[0] + phase - facts.before[0]

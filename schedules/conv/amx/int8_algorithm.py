@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...words.choice import Choice, Refusal
+from ...words.choice import AlgorithmRefusal, Choice
 from ...words.group import Kernel, Request
-from ..algorithm import Algorithm, Held
+from ..algorithm import ConvAlgorithm, Held
 from ..box_cost import Costing, MemberCost
 from ..facts import ConvFacts
 from .int8_choose import BytesPlan, bytes_plan, held_bytes, vector_cycles, workers_of
 from .int8_kernel import build_matrix_bytes
 
 
-class AmxBytes(Algorithm):
+class AmxBytesConv(ConvAlgorithm):
     name = "bytes on the matrix unit"
 
-    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
         plan = bytes_plan(request, facts)
         if plan is None:
             return self.refuses("not applicable, or expected to be no faster than vectors")

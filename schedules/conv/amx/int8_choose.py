@@ -47,7 +47,7 @@ MARGIN = 0.9  # the estimate must beat that of vectors by this much
 
 
 @dataclass(frozen=True)
-class Window:
+class ByteWindow:
     """64 bytes from ``begin`` bytes behind a place on, ``row`` rows below it. ``terms``: which weight of an output each
     of them meets, -1 for none."""
 
@@ -80,7 +80,7 @@ class BytesPlan:
         return len(self.strip.phases) * self.channels
 
     @cached_property
-    def windows(self) -> tuple[Window, ...]:
+    def windows(self) -> tuple[ByteWindow, ...]:
         taps, place = self.strip.taps, (self.place, self.channels, self.depth)
         if not self.varies:
             return windows_of(taps, self.strip.pitch, *place)
@@ -94,7 +94,7 @@ class BytesPlan:
 @lru_cache(maxsize=1024)
 def windows_of(
     taps: tuple[Tap, ...], pitch: int, place: int, channels: int, depth: int, row: int | None = None
-) -> tuple[Window, ...]:
+) -> tuple[ByteWindow, ...]:
     """The fewest windows, first come first, that hold what all taps read, or those of one ``row``; they begin with
     whole words."""
     own = [i for i, t in enumerate(taps) if row in (None, t.row)]
@@ -109,7 +109,7 @@ def windows_of(
         last = int(np.searchsorted(at, begin + ROW_BYTES))
         terms = np.full(ROW_BYTES, -1)
         terms[at[first:last] - begin] = term[first:last]
-        found.append(Window(begin, tuple(int(t) for t in terms), row or 0))
+        found.append(ByteWindow(begin, tuple(int(t) for t in terms), row or 0))
         first = last
     return tuple(found)
 

@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import tirx
 
-from ...instructions.amx import COLUMNS, REGISTER_BYTES, ROW_BYTES, ROWS, UNSIGNED_SIGNED, Rows
+from ...instructions.amx import COLUMNS, REGISTER_BYTES, ROW_BYTES, ROWS, UNSIGNED_SIGNED, RegisterRows
 from ...words.group import Kernel, Packed, Request
 from ...words.tvm_types import Expr
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Tile
-from .int8_choose import BytesPlan, Window, bytes_of, held_bytes, workers_of
-from .prefetch import Next
-from .tasks import Places, Task
+from .int8_choose import BytesPlan, ByteWindow, bytes_of, held_bytes, workers_of
+from .prefetch import NextAmxPanel
+from .tasks import AmxTask, StripPlaces
 
 if TYPE_CHECKING:
     from ...words.size_like import SizeLike
@@ -46,14 +46,14 @@ WORDS = REGISTER_BYTES // 4
 def build_matrix_bytes(request: Request, facts: ConvFacts, plan: BytesPlan) -> Kernel:
     """The kernel of a convolution of bytes on the matrix unit by ``plan``; its sums are exact in int32."""
     conv = ConvKernel(request, facts, Tile(1, 1, 1), COLUMNS, new_context(request))
-    emitter = _Bytes(conv, plan.strip, plan.groups, plan=plan)
+    emitter = _BytePlaces(conv, plan.strip, plan.groups, plan=plan)
     emitter.emit()
     kernel = finish(conv.ctx, f"dot products of bytes C{COLUMNS}, {plan}", facts.flops)
     return replace(kernel, fitted=emitter.fitted) if emitter.fits else kernel
 
 
 @dataclass
-class _Bytes(Places):
+class _BytePlaces(StripPlaces):
     plan: BytesPlan = field(kw_only=True)
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class _Bytes(Places):
 
     # -- the data ---------------------------------------------------------------------------------
 
-    def _copy(self, task: Task) -> None:
+    def _copy(self, task: AmxTask) -> None:
         """Bytes of all that the strip's taps read, four blocks of a place at a time: a line where they have 16."""
         k, block = self.k, self.plan.block
         blocks = self.plan.channels // block
@@ -112,7 +112,7 @@ class _Bytes(Places):
                             self._copy_place(task, i, phase, (y, x), first + 4 * self.ctx.ranged(cb, number), each)
 
     def _copy_place(
-        self, task: Task, number: int, phase: tuple[int, int], place: tuple[Expr, Expr], first: Expr, count: int
+        self, task: AmxTask, number: int, phase: tuple[int, int], place: tuple[Expr, Expr], first: Expr, count: int
     ) -> None:
         """``count`` blocks from ``first`` on of one place of a phase."""
         k, block = self.k, self.plan.block
@@ -130,7 +130,7 @@ class _Bytes(Places):
     ) -> None:
         k, place = self.k, self.plan.place
         blocks = int(turn[1]) if isinstance(turn[1], (int, tirx.IntImm)) else None
-        ahead = Next(blocks, self.steps, shape[1] * WORDS)
+        ahead = NextAmxPanel(blocks, self.steps, shape[1] * WORDS)
         origin = k.bind(self.base + first * place, "a")
         with k.loop(self.steps, name="s") as step:
             ahead.ask(k, self.weights, block * (self.steps * WORDS), turn[0], step)
@@ -138,16 +138,16 @@ class _Bytes(Places):
             start = k.bind(origin if self.offsets is None else origin + self.offsets[step], "a")
             right = k.bind((block * self.steps + step) * WORDS, "b")
 
-            def data(row: int, part: int) -> Rows:
-                return Rows(self.data, start + row * (ROWS * place), place)  # noqa: B023
+            def data(row: int, part: int) -> RegisterRows:
+                return RegisterRows(self.data, start + row * (ROWS * place), place)  # noqa: B023
 
-            def weights(column: int, part: int) -> Rows:
-                return Rows(self.weights, right + column * (self.steps * WORDS))  # noqa: B023
+            def weights(column: int, part: int) -> RegisterRows:
+                return RegisterRows(self.weights, right + column * (self.steps * WORDS))  # noqa: B023
 
             self.unit.step(shape, ((0, 0),), data, weights, UNSIGNED_SIGNED)
 
 
-def pack_weights(facts: ConvFacts, windows: tuple[Window, ...]) -> np.ndarray:
+def pack_weights(facts: ConvFacts, windows: tuple[ByteWindow, ...]) -> np.ndarray:
     """Registers of outputs by windows: int32 of four bytes each."""
     weight = np.asarray(facts.weight.constant, np.int8).reshape(facts.outputs, facts.channels * facts.taps)
     blocks = -(-facts.outputs // COLUMNS)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import tirx
 
-from ...instructions.amx import COLUMNS, DEPTH, PAIRS, ROWS, Rows
+from ...instructions.amx import COLUMNS, DEPTH, PAIRS, ROWS, RegisterRows
 from ...instructions.bf16_parts import THREE, WORDS, order_of_blocks, pack, parts_of, split, told
 from ...math.bfloat16 import BITS, Narrow, bits_of
 from ...words.group import Kernel, Packed, Request
@@ -34,8 +34,8 @@ from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Tile
 from .choose import LINE, MatrixPlan, held_bytes, workers_of
-from .prefetch import Next, NextData
-from .tasks import Places, Task
+from .prefetch import NextAmxPanel, NextData
+from .tasks import AmxTask, StripPlaces
 
 if TYPE_CHECKING:
     from ...words.size_like import SizeLike
@@ -50,7 +50,7 @@ def build_matrix(request: Request, facts: ConvFacts, plan: MatrixPlan) -> Kernel
     return replace(kernel, fitted=emitter.fitted) if emitter.fits else kernel
 
 
-class MatrixConv(Places):
+class MatrixConv(StripPlaces):
     """``data`` lies in scratch, of which each core has a part from ``base`` on."""
 
     def __init__(self, conv: ConvKernel, plan: MatrixPlan) -> None:
@@ -140,7 +140,7 @@ class MatrixConv(Places):
 
     # -- the data ---------------------------------------------------------------------------------
 
-    def _split(self, task: Task) -> None:
+    def _split(self, task: AmxTask) -> None:
         """Words of all that the strip's taps read."""
         k, facts = self.k, self.facts
         blocks = -(-facts.channels // COLUMNS)
@@ -191,7 +191,7 @@ class MatrixConv(Places):
         self, shape: tuple[int, int], block: Expr, first: Expr, turn: tuple[Expr, Expr], beside: Callable[[Expr], None]
     ) -> None:
         k = self.k
-        ahead = Next(turn[1], self.steps, shape[1] * self.parts * WORDS)
+        ahead = NextAmxPanel(turn[1], self.steps, shape[1] * self.parts * WORDS)
         below = (self.origin + self.strip.rows) * self.facts.strides[0] + self._reach - self.facts.before[0]
         below = k.bind(below, "y") if self.below is not None else None
         with k.loop(self.pairs, name="cb") as pair, k.loop(self.taps, name="t") as tap:
@@ -202,12 +202,12 @@ class MatrixConv(Places):
             number = pair * self.taps + tap
             step = k.bind(self.first_word + (block * self.steps + number) * (self.parts * WORDS), "b")
 
-            def data(row: int, part: int) -> Rows:
+            def data(row: int, part: int) -> RegisterRows:
                 begin = start + (part * self.plane + row * (ROWS * self.apart))  # noqa: B023
-                return Rows(self.data, begin, 4 // self.words * self.apart)
+                return RegisterRows(self.data, begin, 4 // self.words * self.apart)
 
-            def weights(column: int, part: int) -> Rows:
-                return Rows(self.weights, step + (column * self.steps * self.parts + part) * WORDS)  # noqa: B023
+            def weights(column: int, part: int) -> RegisterRows:
+                return RegisterRows(self.weights, step + (column * self.steps * self.parts + part) * WORDS)  # noqa: B023
 
             ahead.ask(k, self.weights, self.first_word + block * (self.steps * self.parts * WORDS), turn[0], number)
             if self.below is not None and isinstance(ahead.count, int):

@@ -29,7 +29,7 @@ MOST = 11  # lines that one step asks for: more don't come in its time, and hold
 
 
 @dataclass(frozen=True)
-class Next:
+class NextAmxPanel:
     """Prefetches of the next panel of weights, shared by the ``blocks`` of places that multiply by the present one; a
     panel has ``words`` for each of ``steps``."""
 

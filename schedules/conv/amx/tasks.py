@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
-from ...instructions.amx import COLUMNS, ROW_BYTES, ROWS, SUMS, MatrixUnit, Rows
+from ...instructions.amx import COLUMNS, ROW_BYTES, ROWS, SUMS, MatrixUnit, RegisterRows
 from ...words.dims import is_open, minimum, to_index
 from ...words.tvm_types import Expr
 from ..kernel import ConvKernel
@@ -34,7 +34,7 @@ TOGETHER = 4  # places whose epilogues are computed in turns, by two registers o
 
 
 @dataclass
-class Task:
+class AmxTask:
     """What a task computes: an image, output channels (the first panel, how many), the first output of its strip and
     how many rows and columns."""
 
@@ -46,7 +46,7 @@ class Task:
 
 
 @dataclass
-class Places:
+class StripPlaces:
     """The places (output positions) of one strip, computed by registers of sums; kernels derive from it and add up
     products in :meth:`_sums`. ``strip`` says where its data lies, ``groups`` is the number of parts that tasks cut the
     output channels into, ``steps`` the length of a sum, ``sums`` the scratch of the last block, and ``last`` its first
@@ -109,7 +109,7 @@ class Places:
         self.most = [rows, columns]
 
     @contextmanager
-    def _own_tasks(self, worker: Expr, workers: int) -> Iterator[Task]:
+    def _own_tasks(self, worker: Expr, workers: int) -> Iterator[AmxTask]:
         """The tasks of one core: images first, then groups of output channels, then strips from the top."""
         k, conv, simplify = self.k, self.conv, self.ctx.analyzer.simplify
         spatial = list(conv.spatial)[-2:] if len(conv.spatial) > 1 else [tirx.IntImm("int32", 1), *conv.spatial]
@@ -138,23 +138,23 @@ class Places:
             each = -(-panels // self.groups)
             first = conv.bind(numbers[2] * each, panels)
             count = each if panels % self.groups == 0 else conv.bind(tirx.min(panels - first, each), each + 1)
-            yield Task(n, first, count, origin, size)
+            yield AmxTask(n, first, count, origin, size)
 
-    def _position(self, task: Task, row: Expr, column: Expr) -> list[Expr]:
+    def _position(self, task: AmxTask, row: Expr, column: Expr) -> list[Expr]:
         """Coordinates in the tensor of an output of the strip."""
         own = [task.origin[0] + row, task.origin[1] + column]
         if self.ctx.origin is not None:
             own = [self.conv.corner(i) + at for i, at in enumerate(own)]
         return own[-len(self.facts.out_spatial) :]
 
-    def _read_at(self, task: Task, phase: tuple[int, int], row: Expr, column: Expr) -> list[Expr]:
+    def _read_at(self, task: AmxTask, phase: tuple[int, int], row: Expr, column: Expr) -> list[Expr]:
         """Coordinates in the tensor of a place of a plane."""
         facts = self.facts
         rank = len(facts.out_spatial)
         output = self._position(task, row, column)
         return [o * s + p - b for o, s, p, b in zip(output, facts.strides, phase[-rank:], facts.before)]
 
-    def _panels(self, task: Task) -> None:
+    def _panels(self, task: AmxTask) -> None:
         """All outputs of the strip, two registers of channels at a time; one where their number is odd."""
         whole, odd = self.blocks // 2, self.blocks % 2
         last = self.conv.bind(task.panel + task.panels, -(-self.blocks // 2) + 1)
@@ -169,7 +169,7 @@ class Places:
                 with self._follows(task, 1):
                     self._places(task, tirx.IntImm("int32", 2 * whole), 1)
 
-    def _places(self, task: Task, block: Expr, columns: int) -> None:
+    def _places(self, task: AmxTask, block: Expr, columns: int) -> None:
         """All places of the strip by ``columns`` registers of outputs from ``block`` on."""
         k, height, simplify = self.k, SUMS // columns, self.ctx.analyzer.simplify
         total = _number((task.size[0] - 1) * self.pitch + task.size[1])
@@ -195,7 +195,7 @@ class Places:
             elif int(rest) == rows:
                 block_of(rows, whole)
 
-    def _block(self, task: Task, block: Expr, shape: tuple[int, int], first: Expr, turn: tuple[Expr, Expr]) -> None:
+    def _block(self, task: AmxTask, block: Expr, shape: tuple[int, int], first: Expr, turn: tuple[Expr, Expr]) -> None:
         """The sums of ``shape`` registers of places from ``first`` on, beside the epilogue of the block before."""
         for i in range(shape[0] * shape[1]):
             self.unit.zero(i)
@@ -211,7 +211,7 @@ class Places:
         for i in range(shape[0]):
             for j in range(shape[1]):  # the outputs of a place lie together
                 begin = (i * ROWS * shape[1] + j) * COLUMNS
-                self.unit.store(i * shape[1] + j, Rows(self.sums, begin, ROW_BYTES * shape[1]))
+                self.unit.store(i * shape[1] + j, RegisterRows(self.sums, begin, ROW_BYTES * shape[1]))
 
     def _sums(
         self, shape: tuple[int, int], block: Expr, first: Expr, turn: tuple[Expr, Expr], beside: Callable[[Expr], None]
@@ -222,7 +222,7 @@ class Places:
         raise NotImplementedError
 
     @contextmanager
-    def _follows(self, task: Task, columns: int) -> Iterator[None]:
+    def _follows(self, task: AmxTask, columns: int) -> Iterator[None]:
         """A context in which blocks are software-pipelined: the epilogue of each is emitted beside the sums of the next
         one, and on leaving the last one's by itself. Sums of at most SHORT steps leave no room for that: each is
         followed by its own epilogue."""
@@ -233,13 +233,13 @@ class Places:
         if self.steps > SHORT:
             self._own(task, columns, SUMS // columns)
 
-    def _own(self, task: Task, columns: int, rows: int) -> None:
+    def _own(self, task: AmxTask, columns: int, rows: int) -> None:
         """Emits the whole epilogue of the last block, of ``rows`` registers of places by ``columns`` of outputs."""
         groups = rows * ROWS // TOGETHER
         with self.k.loop(groups, name="e") as e:
             self._some(task, columns, self.ctx.ranged(e, groups) * TOGETHER)
 
-    def _some(self, task: Task, columns: int, number: Expr) -> None:
+    def _some(self, task: AmxTask, columns: int, number: Expr) -> None:
         """Emits the epilogues of the TOGETHER places of the last block from ``number`` on, as far as these are outputs;
         interleaved where all of them lie in one row."""
         k, most = self.k, TOGETHER - 1
@@ -263,7 +263,7 @@ class Places:
         row = k.bind(row, "y") if isinstance(pitch, int) else k.hold(row, "y")
         return place, row, k.bind(place - row * pitch, "x")
 
-    def _write(self, task: Task, columns: int, places: list[tuple[Expr, list[Expr]]]) -> None:
+    def _write(self, task: AmxTask, columns: int, places: list[tuple[Expr, list[Expr]]]) -> None:
         """Emits the epilogues of ``places``, each (number in the last block, [row, column] in the strip),
         interleaved."""
         k, block = self.k, self.last[2][0]

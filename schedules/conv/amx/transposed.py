@@ -37,7 +37,7 @@ from .choose import (
 from .kernel import MatrixConv, pack_weights
 from .prefetch import NextData
 from .strips import Strip, Tap, strips_of
-from .tasks import Task
+from .tasks import AmxTask
 
 if TYPE_CHECKING:
     from ...words.tvm_types import Expr
@@ -152,7 +152,7 @@ class _Phases(MatrixConv):
     def _below(self) -> NextData | None:
         return None
 
-    def _panels(self, task: Task) -> None:
+    def _panels(self, task: AmxTask) -> None:
         first = tap = 0
         for facts, offsets in self.found.phases:
             self.taps, self.first_tap, self.first_word = facts.taps, tap, first

@@ -6,21 +6,21 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ...words.choice import Choice, Refusal
+from ...words.choice import AlgorithmRefusal, Choice
 from ...words.group import Kernel, Request, Value
-from ..algorithm import Algorithm
+from ..algorithm import ConvAlgorithm
 from ..facts import ConvFacts
 from ..register_tile import Tile, best_tiles
 from ..residual_in_place import taken_over
 from .kernel import build_direct, has_left_over, has_narrow, own_tile, own_window, rest_of, tile_space
 
 
-class Direct(Algorithm):
+class Direct(ConvAlgorithm):
     name = "direct"
     any_size = True
     boxes_in_place = True
 
-    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
         return self.choice(own_tile(request, facts))
 
     def build(self, request: Request, facts: ConvFacts, plan: Tile) -> Kernel:

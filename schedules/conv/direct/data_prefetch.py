@@ -15,12 +15,12 @@ from ...words.sizes import usual
 from ...words.tvm_types import Expr
 from ..kernel import ConvKernel
 from ..register_tile import step_cycles
-from ..weight_prefetch import Next, next_panel
+from ..weight_prefetch import NextPanel, next_panel
 
 REMOTE = 600  # cycles until the lines of a tile come that another core has written: 14 of them, 40 cycles each
 
 
-def next_of(conv: ConvKernel, blocks: int, panel: int) -> Next | None:
+def next_of(conv: ConvKernel, blocks: int, panel: int) -> NextPanel | None:
     """How the tiles that multiply by one panel of weights, of ``blocks`` channel blocks and ``panel`` elements,
     prefetch the next panel, or the next part of one; None where no prefetch is needed."""
     facts, tile, request = conv.facts, conv.tile, conv.request
@@ -34,7 +34,7 @@ def next_of(conv: ConvKernel, blocks: int, panel: int) -> Next | None:
     return next_panel(request.target, tile, panel, tiles, steps, dtype_bytes(facts.output.dtype))
 
 
-def below_of(conv: ConvKernel, groups: int) -> Next | None:
+def below_of(conv: ConvKernel, groups: int) -> NextPanel | None:
     """How the tiles of a row of a 1x1 layer, of all ``groups`` of output channels, prefetch the input of the next row,
     block by block of channels; None where the image stays in the second-level cache."""
     facts, tile, request = conv.facts, conv.tile, conv.request

@@ -19,11 +19,11 @@ import numpy as np
 from tvm import tirx
 
 from ...kernel.work_sharing import has_long_bands
-from ...words.choice import Choice, Refusal
+from ...words.choice import AlgorithmRefusal, Choice
 from ...words.group import Kernel, Packed, Request
 from ...words.sizes import usual
 from ...words.tvm_types import Expr
-from ..algorithm import Algorithm
+from ..algorithm import ConvAlgorithm
 from ..box_cost import Costing, MemberCost
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
@@ -101,14 +101,14 @@ def _emit(conv: ConvKernel) -> None:
         conv.epilogue(acc, n, block, origins, column, 1)
 
 
-class Depthwise(Algorithm):
+class Depthwise(ConvAlgorithm):
     """A plan is a number of columns in registers; None leaves it to :func:`build_depthwise`."""
 
     name = "depthwise"
     any_size = True
     alone = True
 
-    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
         if not facts.is_depthwise:
             return self.refuses("channels meet")
         if not request.layout(facts.data).block:

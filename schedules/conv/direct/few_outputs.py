@@ -28,11 +28,11 @@ from ....targets.target import Target
 from ...emit.builder import KernelBuilder
 from ...kernel.half_sums import HALF
 from ...matmul.folded_moves import producers
-from ...words.choice import Choice, Refusal
+from ...words.choice import AlgorithmRefusal, Choice
 from ...words.dims import is_open
 from ...words.group import Group, Kernel, Packed, Request, Value
 from ...words.tvm_types import Buffer, Expr
-from ..algorithm import Algorithm
+from ..algorithm import ConvAlgorithm
 from ..box_cost import Costing, MemberCost
 from ..facts import OPERATORS, ConvFacts
 from ..kernel import ConvKernel, finish, new_context
@@ -234,11 +234,11 @@ def _merge(k: KernelBuilder, a: Expr | None, b: Expr | None, parts: int, lanes: 
     return _vector(held, 0, lanes)
 
 
-class FewOutputs(Algorithm):
+class FewOutputs(ConvAlgorithm):
     name = "few outputs"
     alone = True
 
-    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
         if not has_few(facts, request.layout(facts.data).block or request.target.lanes(facts.output.dtype)):
             return self.refuses("the outputs fill much of a vector, the inputs little, or sums are short")
         if not few_applies(request, facts):

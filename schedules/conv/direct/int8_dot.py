@@ -28,11 +28,11 @@ from ....targets.target import Target
 from ...instructions.amx import has_matrix_unit
 from ...instructions.int8_dot import PAIRS, SUMMED, data_dtype, dot, multiplier, per_word, words
 from ...kernel.unrolled_steps import unrolled
-from ...words.choice import Choice, Refusal
+from ...words.choice import AlgorithmRefusal, Choice
 from ...words.group import Kernel, Packed, Request, Value
 from ...words.sizes import usual
 from ...words.tvm_types import Buffer, Expr
-from ..algorithm import Algorithm
+from ..algorithm import ConvAlgorithm
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..narrower import each_width
@@ -207,13 +207,13 @@ def _run(first: Expr, count: int) -> Expr:
     return tirx.Ramp(first, tirx.IntImm(str(first.ty.dtype), 1), count)
 
 
-class Int8Dot(Algorithm):
+class Int8DotConv(ConvAlgorithm):
     """Whatever no other algorithm computes of bytes. Its plan is the register tile."""
 
     name = "bytes"
     any_size = True
 
-    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
         return self.choice(byte_tile(request, facts))
 
     def build(self, request: Request, facts: ConvFacts, plan: Tile) -> Kernel:

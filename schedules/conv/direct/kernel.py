@@ -54,12 +54,21 @@ from ...words.tvm_types import Buffer, Expr
 from ..facts import OPERATORS, ConvFacts
 from ..kernel import SHORT, ConvKernel, finish, new_context
 from ..narrower import each_width
-from ..register_tile import Space, Tile, Window, choose_tile, left_over, narrow_pays, narrow_tile, rest_tile
+from ..register_tile import (
+    Space,
+    TapWindow,
+    Tile,
+    choose_tile,
+    left_over,
+    narrow_pays,
+    narrow_tile,
+    rest_tile,
+)
 from ..spanning import Owners, group_counts, one_group, several_groups, spans_groups
 from ..weight_prefetch import Runs, spread_runs
 from .data_prefetch import below_of, data_distance, image_bytes, next_of, row_below
 from .last_vector import emit_tail, joined_parts, joined_tile, pack_tail, tail_parts, tail_tile
-from .reduction_steps import Segment, emit_steps
+from .reduction_steps import ChannelSegment, emit_steps
 from .shared_taps import shared_window
 from .weight_panels import count_parts, leaves, passes_by, rows_first, sums_place
 
@@ -158,7 +167,7 @@ def once_pays(request: Request, facts: ConvFacts) -> bool:
     return once <= ONCE * free
 
 
-def own_window(request: Request, facts: ConvFacts) -> Window | None:
+def own_window(request: Request, facts: ConvFacts) -> TapWindow | None:
     """The taps that share their data in every register tile of the convolution."""
     space = tile_space(request, facts)
     return shared_window(request.target, facts, space.blocks, space.limit)
@@ -203,19 +212,19 @@ def _start(facts: ConvFacts, first_output: Expr) -> Expr:
     return first_output // facts.group_out * facts.group_in
 
 
-def _segments(request: Request, facts: ConvFacts, lanes: int) -> list[Segment]:
+def _segments(request: Request, facts: ConvFacts, lanes: int) -> list[ChannelSegment]:
     block, span = request.layout(facts.data).block, facts.group_in
     aligned = facts.groups == 1 or (span % lanes == 0 and not spans_groups(facts, lanes))
     if not block or not aligned:
-        return [Segment(0, 1, span, aligned=False)]
-    segments = [Segment(0, span // block, block)] if span >= block else []
+        return [ChannelSegment(0, 1, span, aligned=False)]
+    segments = [ChannelSegment(0, span // block, block)] if span >= block else []
     if span % block:
-        segments.append(Segment(span - span % block, 1, span % block))
+        segments.append(ChannelSegment(span - span % block, 1, span % block))
     return segments
 
 
 def pack_weights(
-    facts: ConvFacts, blocks: int, lanes: int, segments: list[Segment], side: int = 1, first: int = 0
+    facts: ConvFacts, blocks: int, lanes: int, segments: list[ChannelSegment], side: int = 1, first: int = 0
 ) -> np.ndarray:
     """[group of blocks][segment][block][tap][channel][tap of ``side``][vector][lane], zero past the last output.
     ``side``: taps of the last axis that share their data; ``first``: the first output, of one group of channels."""
@@ -241,7 +250,7 @@ def _widens(conv: ConvKernel) -> bool:
     return small and facts.taps == 1 and facts.groups == 1 and facts.outputs >= WIDER * facts.channels
 
 
-def _emit(conv: ConvKernel, segments: list[Segment], tail: ConvKernel | None = None) -> list[Tile]:
+def _emit(conv: ConvKernel, segments: list[ChannelSegment], tail: ConvKernel | None = None) -> list[Tile]:
     """The kernel's tasks: groups of whole vectors, and the ``tail``, or vectors that are left over, as one group more.
     Returns the tiles of rows, columns and vectors that are left over, if any."""
     k, ctx, facts, tile, lanes = conv.k, conv.ctx, conv.facts, conv.tile, conv.lanes
@@ -310,7 +319,7 @@ def _cut(conv: ConvKernel, group: Expr, groups: int) -> tuple[Expr, Expr]:
     return conv.bind(tirx.floordiv(group, conv.parts), groups), part
 
 
-def _rows(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Expr) -> None:
+def _rows(conv: ConvKernel, segments: list[ChannelSegment], weights: Buffer, at: Expr) -> None:
     """One row of tiles of one group of vectors, which may be that of the rows that are left over."""
     tile, height = conv.tile, conv.facts.out_spatial[0]
     left = left_over(tile, height) if conv.mixed else None
@@ -333,7 +342,7 @@ def _emit_joined(conv: ConvKernel) -> None:
         emit_tail(conv, weights, 0, n, origins)
 
 
-def _columns(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Expr) -> None:
+def _columns(conv: ConvKernel, segments: list[ChannelSegment], weights: Buffer, at: Expr) -> None:
     """All columns of one row of tiles of one group of vectors."""
     _tiles(conv, segments, weights, at)
     if conv.narrow is not None:
@@ -341,7 +350,7 @@ def _columns(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Exp
         _tiles(part, segments, weights, at)
 
 
-def _tiles(conv: ConvKernel, segments: list[Segment], weights: Buffer, at: Expr) -> None:
+def _tiles(conv: ConvKernel, segments: list[ChannelSegment], weights: Buffer, at: Expr) -> None:
     """The tiles of one size in one row of these, of one group of vectors."""
     k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
     (n, group, part, origins), dtype, width = at, facts.output.dtype, tile.blocks * lanes
@@ -425,7 +434,7 @@ def _forms(conv: ConvKernel, group: Expr) -> Iterator[Owners | None]:
         yield owners
 
 
-def _runs(conv: ConvKernel, segments: list[Segment]) -> Runs | None:
+def _runs(conv: ConvKernel, segments: list[ChannelSegment]) -> Runs | None:
     """How a tile asks for the lines of its results beside the channels of the first segment; None where it has no need
     to, or too few steps."""
     if conv.facts.group_in * conv.facts.taps > SHORT:

@@ -18,13 +18,13 @@ from ...words.group import dtype_bytes
 from ...words.tvm_types import Buffer, Expr
 from ..kernel import ConvKernel
 from ..spanning import Owners, chosen
-from ..weight_prefetch import Next, Runs, ask, prefetch
+from ..weight_prefetch import NextPanel, Runs, ask, prefetch
 from .data_prefetch import ask_beside, ask_for_data, next_data
 from .shared_taps import columns_read, multiply
 
 
 @dataclass(frozen=True)
-class Segment:
+class ChannelSegment:
     """Input channels ``first + [0, blocks * lanes)`` of a channel group, read block by block. ``aligned`` if the
     first channel of every group of the kind begins a block of the input."""
 
@@ -46,7 +46,7 @@ def _meets_image(conv: ConvKernel, origins: list[Expr], column: Expr, taps: list
 
 def emit_steps(
     conv: ConvKernel,
-    segment: Segment,
+    segment: ChannelSegment,
     block: int,
     acc: Buffer,
     weights: Buffer,
@@ -68,7 +68,7 @@ def emit_steps(
 
     with ExitStack() as loops:
         index, taps = loops.enter_context(conv.taps(cb))
-        asked: list[tuple[Next, Buffer, Expr, Expr]] = []
+        asked: list[tuple[NextPanel, Buffer, Expr, Expr]] = []
         if share is not None and conv.next is not None:
             asked.append((conv.next, weights, share, index))
         if below is not None and conv.below is not None:
@@ -123,7 +123,7 @@ def _multiply(
             k.store(acc, slot, acc[slot] + value(v) * weights[step + b * lanes + v])
 
 
-def _ask_for_data(conv: ConvKernel, segment: Segment, where: tuple[Expr, Expr, list[Expr], Expr]) -> Expr | None:
+def _ask_for_data(conv: ConvKernel, segment: ChannelSegment, where: tuple[Expr, Expr, list[Expr], Expr]) -> Expr | None:
     """Where the data begins that the channels of this block ask for; None where they don't, but for all at once."""
     n, own, origins, column = where
     if segment.lanes == conv.lanes:
@@ -135,7 +135,7 @@ def _ask_for_data(conv: ConvKernel, segment: Segment, where: tuple[Expr, Expr, l
     return None
 
 
-def _channel(segment: Segment, block: int, start: Expr, cb: Expr, c: Expr) -> Expr | tuple[Expr, Expr]:
+def _channel(segment: ChannelSegment, block: int, start: Expr, cb: Expr, c: Expr) -> Expr | tuple[Expr, Expr]:
     """The channel as the input's layout wants it: (block, lane), or an index."""
     if not block:
         return start + segment.first + c

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ....targets.target import Target
 from ..facts import ConvFacts
 from ..kernel import ConvKernel
-from ..register_tile import Window
+from ..register_tile import TapWindow
 
 if TYPE_CHECKING:
     from ...words.tvm_types import Buffer, Expr
@@ -29,12 +29,12 @@ GAIN = 0.75  # of the loads without a window that one may take
 NEIGHBOURS = 14  # positions for which that is counted: what is chosen must not depend on the box that is computed
 
 
-def window_of(facts: ConvFacts) -> Window:
+def window_of(facts: ConvFacts) -> TapWindow:
     """The taps of the last axis."""
-    return Window(facts.kernel[-1], facts.strides[-1], facts.dilation[-1])
+    return TapWindow(facts.kernel[-1], facts.strides[-1], facts.dilation[-1])
 
 
-def shared_window(target: Target, facts: ConvFacts, channel_blocks: int = 1, limit: int = 1) -> Window | None:
+def shared_window(target: Target, facts: ConvFacts, channel_blocks: int = 1, limit: int = 1) -> TapWindow | None:
     """The window of tiles of ``channel_blocks`` vectors of which no more than ``limit`` may share one; None where they
     have several vectors each, or wait for multiply-adds rather than for loads."""
     window = window_of(facts)

@@ -20,10 +20,10 @@ from tvm import tirx
 
 from ....targets.target import Target
 from ...matmul.folded_moves import producers
-from ...words.choice import Choice, Refusal
+from ...words.choice import AlgorithmRefusal, Choice
 from ...words.group import Kernel, Packed, Request
 from ...words.tvm_types import Expr
-from ..algorithm import Algorithm
+from ..algorithm import ConvAlgorithm
 from ..box_cost import Costing, MemberCost
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
@@ -151,10 +151,10 @@ def _emit(conv: ConvKernel) -> None:
         conv.epilogue(acc, n, block, origins, column, 1)
 
 
-class SmallGroups(Algorithm):
+class SmallGroups(ConvAlgorithm):
     name = "small groups"
 
-    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
         if not has_small_groups(request.target, facts):
             return self.refuses("a vector holds no group of as many inputs as outputs, or sharing it is no faster")
         if not grouped_applies(request, facts):

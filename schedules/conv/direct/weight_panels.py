@@ -17,7 +17,7 @@ from ..kernel import STACK_SUMS, ConvKernel
 from ..register_tile import step_cycles, tiles_of
 from ..weight_prefetch import reads_fast
 from .data_prefetch import image_bytes
-from .reduction_steps import Segment
+from .reduction_steps import ChannelSegment
 
 if TYPE_CHECKING:
     from ...words.tvm_types import Expr
@@ -29,7 +29,7 @@ STAYS = 0.75  # of the second-level cache, that stay there from pass to pass
 FEW_TILES = 2  # so many share a panel of weights in vain: it comes as slowly as they need it
 
 
-def count_parts(conv: ConvKernel, segments: list[Segment], panel: int) -> int:
+def count_parts(conv: ConvKernel, segments: list[ChannelSegment], panel: int) -> int:
     """Into how many parts of whole channel blocks the panels of ``panel`` elements are cut (a block that is not whole
     goes with the last one): as few as stay in the first level from tile to tile, where a register tile reads them fast;
     else in PANEL of the second level, where they are asked for ahead or leave it between tiles."""

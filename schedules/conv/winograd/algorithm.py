@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from ....targets.target import Target
 from ...instructions.amx import may_split
-from ...words.choice import Choice, Refusal
+from ...words.choice import AlgorithmRefusal, Choice
 from ...words.group import Kernel, Request, Value
-from ..algorithm import Algorithm, Held
+from ..algorithm import ConvAlgorithm, Held
 from ..box_cost import Costing, MemberCost, direct_cost
 from ..facts import ConvFacts
 from ..residual_in_place import taken_over
@@ -18,7 +18,7 @@ from .choose import applies, choose_plan, least_plans, smaller_plans, sorted_pla
 from .cost import direct_cycles, warm_cycles
 from .few_channels import build_few_winograd
 from .kernel import build_winograd, workers_of
-from .plan import Plan, held_bytes, scratch_bytes, weight_bytes
+from .plan import WinogradPlan, held_bytes, scratch_bytes, weight_bytes
 from .prefetch import asks_next
 from .transform import F2
 
@@ -26,11 +26,11 @@ CLOSE = 0.9  # of the bytes of a faster plan: nearer than that, a slower one is 
 MARGIN = 0.93  # of products in float32, which plans with products of parts compare with as those on the unit alone do
 
 
-class Winograd(Algorithm):
+class Winograd(ConvAlgorithm):
     name = "winograd"
     boxes_in_place = True
 
-    def offers(self, request: Request, facts: ConvFacts) -> Choice | Refusal:
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
         if reason := self.forbids(request, facts):
             return self.refuses(reason)
         split = may_split(request)
@@ -62,34 +62,34 @@ class Winograd(Algorithm):
             return "the data or the result lie in no channel blocks"
         return ""
 
-    def build(self, request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
+    def build(self, request: Request, facts: ConvFacts, plan: WinogradPlan) -> Kernel:
         kernel = (build_few_winograd if plan.plain else build_winograd)(request, facts, plan)
         return replace(kernel, inplace=self.overwrites(request, facts, plan))
 
-    def label(self, plan: Plan) -> str:
+    def label(self, plan: WinogradPlan) -> str:
         return str(plan)
 
-    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Plan]]:
+    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[WinogradPlan]]:
         if self.forbids(request, facts) or not applies(facts):
             return
         room, lanes = request.limits.room, _lanes(request, facts)
         for plans in sorted_plans(self.target_of(request), facts, may_split(request)):
             yield [p for p in plans if room is None or held_bytes(lanes, facts.channels, p) <= room]
 
-    def overwrites(self, request: Request, facts: ConvFacts, plan: Plan) -> tuple[Value, ...]:
+    def overwrites(self, request: Request, facts: ConvFacts, plan: WinogradPlan) -> tuple[Value, ...]:
         """The inputs whose memory the output may take: each element is stored once, after all that its tile reads."""
         return taken_over(request, facts, None)
 
-    def loads(self, facts: ConvFacts, plan: Plan) -> float | None:
+    def loads(self, facts: ConvFacts, plan: WinogradPlan) -> float | None:
         return None if plan.plain else plan.groups * plan.planes * plan.transform.reads
 
-    def stored(self, request: Request, facts: ConvFacts, plan: Plan) -> int:
+    def stored(self, request: Request, facts: ConvFacts, plan: WinogradPlan) -> int:
         return weight_bytes(_lanes(request, facts), facts.channels, plan)
 
-    def held(self, request: Request, facts: ConvFacts, plan: Plan) -> int:
+    def held(self, request: Request, facts: ConvFacts, plan: WinogradPlan) -> int:
         return held_bytes(request.layout(request.group.outputs[0]).block, facts.channels, plan)
 
-    def holds(self, request: Request, facts: ConvFacts, plan: Plan, less: bool) -> list[Held]:
+    def holds(self, request: Request, facts: ConvFacts, plan: WinogradPlan, less: bool) -> list[Held]:
         """What it holds; and if ``less``, with smaller strips and smaller tiles, and at last without any."""
         held = self.held(request, facts, plan)
         found = [Held(None, held * workers_of(request, facts, plan))]
@@ -104,7 +104,7 @@ class Winograd(Algorithm):
             found.append(Held(0, 0, direct_cycles(self.target_of(request), facts) / plan.cycles))
         return found
 
-    def cost(self, ask: Costing, plan: Plan) -> MemberCost:
+    def cost(self, ask: Costing, plan: WinogradPlan) -> MemberCost:
         """The cost of boxes, of which those are computed by a smaller transform, or by none, that its tiles fit
         better."""
         part, target, lanes = replace(ask.facts, edges=ask.facts.margins()), ask.target, ask.lanes
@@ -122,7 +122,7 @@ def _lanes(request: Request, facts: ConvFacts) -> int:
     return request.target.lanes(facts.output.dtype)
 
 
-def _tiles_cost(ask: Costing, facts: ConvFacts, target: Target, plan: Plan) -> MemberCost:
+def _tiles_cost(ask: Costing, facts: ConvFacts, target: Target, plan: WinogradPlan) -> MemberCost:
     lanes, batch = ask.lanes, facts.batch
     turns = math.prod(facts.dilation)  # tiles that take turns, which a box has all of
     tiles = batch * plan.tiles[0] * plan.tiles[1]

@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import tirx
 
-from ...instructions.amx import COLUMNS, PAIRS, ROW_BYTES, ROWS, SUMS, MatrixUnit, Rows
+from ...instructions.amx import COLUMNS, PAIRS, ROW_BYTES, ROWS, SUMS, MatrixUnit, RegisterRows
 from ...instructions.bf16_parts import WORDS, pack, parts_of, split
 from ...instructions.prefetch import LINE, hint
 from ...words.group import Packed
 from ...words.tvm_types import Buffer, Expr
 from ..kernel import ConvKernel
-from .plan import Plan
+from .plan import WinogradPlan
 from .prefetch import Ahead
-from .products import Part, Products, Run
+from .products import BlockRun, Products, ScratchPart
 from .transform import Transform
 from .weights import transformed
 
@@ -48,7 +48,7 @@ class MatrixProducts(Products):
 
     dtype = "int32"
 
-    def __init__(self, conv: ConvKernel, plan: Plan) -> None:
+    def __init__(self, conv: ConvKernel, plan: WinogradPlan) -> None:
         self.parts = parts_of(plan.products)
         super().__init__(conv, plan)
         self.unit = MatrixUnit(self.k)
@@ -112,17 +112,17 @@ class MatrixProducts(Products):
 
     # -- the transformed data ---------------------------------------------------------------------
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[BlockRun]:
         """Pairs of blocks; by itself the last, where it has lanes past the last channel or none beside it."""
         tail = self.facts.channels % self.lanes > 0
         if self.plan.planes > 1:
             pairs = self.blocks_in // 2
-            runs = [Run(0, pairs, 2, tail)]
-            return runs if self.blocks_in == 2 * pairs else [*runs, Run(2 * pairs, 1, 1, tail)]
+            runs = [BlockRun(0, pairs, 2, tail)]
+            return runs if self.blocks_in == 2 * pairs else [*runs, BlockRun(2 * pairs, 1, 1, tail)]
         pairs = self.facts.channels // (2 * self.lanes)
         rest = self.blocks - 2 * pairs
-        whole = [Run(0, pairs, 2)] if pairs else []
-        return [*whole, Run(2 * pairs, 1, rest, tail)] if rest else whole
+        whole = [BlockRun(0, pairs, 2)] if pairs else []
+        return [*whole, BlockRun(2 * pairs, 1, rest, tail)] if rest else whole
 
     def place(self, slot: Expr, block: Expr) -> Expr:
         panel = self.conv.bind(tirx.floordiv(slot, ROWS), self.plan.row_tiles)
@@ -133,7 +133,7 @@ class MatrixProducts(Products):
             at = panel * self.panel + step * (self.parts * WORDS) + row * PAIRS
         return self.conv.bind(at, FAR)
 
-    def keep(self, data: Part, place: Expr, xi: int, values: Sequence[Expr], lane: Expr) -> None:
+    def keep(self, data: ScratchPart, place: Expr, xi: int, values: Sequence[Expr], lane: Expr) -> None:
         words = split(self.k, values[0], values[1] if len(values) > 1 else None, self.parts)
         for part, word in enumerate(words):
             self.k.store(data.buffer, data.base + place + (xi * self.data_plane + part * WORDS) + lane, word)
@@ -142,8 +142,8 @@ class MatrixProducts(Products):
 
     def multiply(
         self,
-        data: Part,
-        products: Part,
+        data: ScratchPart,
+        products: ScratchPart,
         chunk: Expr,
         count: Expr,
         hints: tuple[Ahead, tuple[Expr, Expr, Expr]],
@@ -172,7 +172,16 @@ class MatrixProducts(Products):
                 with k.when(tirx.EQ(rest, tirx.IntImm("int32", fewer))):
                     block(self.conv.bind(whole * high, plan.row_tiles), fewer)
 
-    def _block(self, data: Part, products: Part, xi: Expr, right: Expr, blocks: int, first: Expr, high: int) -> None:
+    def _block(
+        self,
+        data: ScratchPart,
+        products: ScratchPart,
+        xi: Expr,
+        right: Expr,
+        blocks: int,
+        first: Expr,
+        high: int,
+    ) -> None:
         """The sums of ``high`` registers of tiles from ``first`` on, by the chunk's outputs."""
         k, unit, vectors, parts = self.k, self.unit, self.plan.vectors, self.parts
         for i in range(high * vectors):
@@ -184,20 +193,21 @@ class MatrixProducts(Products):
             self.ctx.ranged(step, self.steps)
             lines = ask(step)
 
-            def a(row: int, part: int) -> Rows:
+            def a(row: int, part: int) -> RegisterRows:
                 next(lines, None)
-                return Rows(data.buffer, left + step * (parts * WORDS) + (row * panel + part * WORDS))
+                return RegisterRows(data.buffer, left + step * (parts * WORDS) + (row * panel + part * WORDS))
 
-            def b(column: int, part: int) -> Rows:
+            def b(column: int, part: int) -> RegisterRows:
                 next(lines, None)
-                return Rows(self.weights, right + step * (parts * vectors * WORDS) + (part * vectors + column) * WORDS)
+                place = right + step * (parts * vectors * WORDS) + (part * vectors + column) * WORDS
+                return RegisterRows(self.weights, place)
 
             unit.step((high, vectors), self.plan.products, a, b)
         begin = products.base + xi * self.product_plane + first * self.product_panel
         for i in range(high):
             for j in range(vectors):
                 at = begin + i * self.product_panel + j * COLUMNS
-                unit.store(i * vectors + j, Rows(products.buffer, at, vectors * ROW_BYTES))
+                unit.store(i * vectors + j, RegisterRows(products.buffer, at, vectors * ROW_BYTES))
 
     def _hints(self, right: Expr, number: Expr, blocks: int) -> Callable[[Expr], Iterator[None]]:
         """Hints for the weights that follow, some before each load of a register. The ``blocks`` of registers of tiles

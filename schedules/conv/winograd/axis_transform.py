@@ -46,7 +46,7 @@ HALF_PAIRS = {4: (Fraction(1),), 6: (Fraction(3, 4), Fraction(3, 2))}
 
 
 @dataclass(frozen=True, eq=False)
-class Axis:
+class AxisTransform:
     """``m`` outputs of ``taps`` taps from ``extent`` inputs. Products from the last row of ``weights`` on share that
     row. Results are ``scale`` times the outputs."""
 
@@ -87,7 +87,7 @@ class Axis:
 
 
 @lru_cache(maxsize=64)
-def axis(size: int, taps: int, pairs: Pairs = PAIRS) -> Axis:
+def axis(size: int, taps: int, pairs: Pairs = PAIRS) -> AxisTransform:
     """F(m, taps) of ``size = m + taps - 1`` products: the points 0, pairs of either sign, infinity."""
     pairs = pairs[: (size - 2) // 2]
     squares = [a * a for a in pairs]
@@ -117,7 +117,7 @@ def axis(size: int, taps: int, pairs: Pairs = PAIRS) -> Axis:
     weights.append([Fraction(int(k == taps - 1)) for k in range(taps)])
     unit = list(np.eye(size))
     matrices = [np.array(apply(unit, float, lambda v: v)) for apply in (data, result)]
-    return Axis(m, taps, np.array(weights, np.float64), matrices[0], matrices[1], data, result)
+    return AxisTransform(m, taps, np.array(weights, np.float64), matrices[0], matrices[1], data, result)
 
 
 def _polynomial(squares: Iterable[Fraction]) -> list[Fraction]:
@@ -167,19 +167,19 @@ def _both(a: tuple[bool, Expr], b: tuple[bool, Expr]) -> tuple[bool, Expr]:
     return a[0], a[1] - b[1]
 
 
-class _Counted:
+class _CountedValue:
     """Stands for a value, and counts the additions it goes into: products are part of them."""
 
     def __init__(self, count: list[int]) -> None:
         self.count = count
 
-    def __add__(self, other: Expr) -> _Counted:
+    def __add__(self, other: Expr) -> _CountedValue:
         self.count[0] += 1
         return self
 
     __sub__ = __add__
 
-    def __rmul__(self, number: float) -> _Counted:
+    def __rmul__(self, number: float) -> _CountedValue:
         return self
 
 
@@ -187,7 +187,7 @@ class _Counted:
 def _operations(apply: Apply, extent: int) -> int:
     """Additions and multiply-adds of a chain."""
     count = [0]
-    apply([_Counted(count)] * extent, float, lambda v: v)
+    apply([_CountedValue(count)] * extent, float, lambda v: v)
     return count[0]
 
 
@@ -195,7 +195,7 @@ def _same(d: Sequence[Expr], c: Callable[[float], Expr], name: Name) -> list[Exp
     return list(d)
 
 
-SINGLE = Axis(1, 1, np.ones((1, 1)), np.ones((1, 1)), np.ones((1, 1)), _same, _same)  # of one tap
+SINGLE = AxisTransform(1, 1, np.ones((1, 1)), np.ones((1, 1)), np.ones((1, 1)), _same, _same)  # of one tap
 
 
 def _data4_strided(d: Sequence[Expr], c: Callable[[float], Expr], name: Name) -> list[Expr]:
@@ -222,7 +222,7 @@ def _result2_strided(m: Sequence[Expr], c: Callable[[float], Expr], name: Name) 
     return [(m[0] + m[1]) + m[3], (m[1] + m[2]) + m[4]]
 
 
-_STRIDED4 = Axis(
+_STRIDED4 = AxisTransform(
     m=4,
     taps=3,
     weights=np.array(
@@ -261,7 +261,7 @@ _STRIDED4 = Axis(
     stride=2,
 )
 
-_STRIDED2 = Axis(
+_STRIDED2 = AxisTransform(
     m=2,
     taps=3,
     weights=np.array([[1.0, 0, 0], [1, 0, 1], [0, 0, 1], [0, 1, 0]]),

@@ -13,7 +13,7 @@ from ...instructions.int8_dot import PAIRS, multiplier
 from ...kernel.register_budget import free_registers
 from ..facts import ConvFacts
 from .cost import direct_cycles, plan_cycles, reached_share
-from .plan import Layer, Pairs, Plan, all_transforms, held_bytes, products_for
+from .plan import Layer, Pairs, WinogradPlan, all_transforms, held_bytes, products_for
 from .transform import F2, Transform
 
 LEAST_CHANNELS = 16  # fewer leave the products no longer than the transforms
@@ -43,7 +43,7 @@ def applies(facts: ConvFacts) -> bool:
     )
 
 
-def choose_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> Plan | None:
+def choose_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> WinogradPlan | None:
     """The best plan; None where Winograd's algorithm does not apply or the direct convolution is expected to be as
     fast. ``room``: scratch limit in bytes a core (None: any number); ``split``: products may be those of bf16 parts."""
     enough = facts.is_plain or facts.channels >= LEAST_CHANNELS
@@ -56,16 +56,18 @@ def choose_plan(target: Target, facts: ConvFacts, room: int | None = None, split
     return best
 
 
-def best_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> Plan | None:
+def best_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> WinogradPlan | None:
     """The plan with the fewest cycles, whatever a direct convolution would take; None if none fits ``room``."""
     return min(least_plans(target, facts, room, split), key=_weighed, default=None)
 
 
-def _weighed(plan: Plan) -> float:
+def _weighed(plan: WinogradPlan) -> float:
     return plan.cycles / (LARGER if plan.transform.is_large and not plan.products else 1)
 
 
-def least_plans(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> tuple[Plan, ...]:
+def least_plans(
+    target: Target, facts: ConvFacts, room: int | None = None, split: bool = False
+) -> tuple[WinogradPlan, ...]:
     """For each transform that the outputs have room for, the plan with the fewest cycles whose scratch fits ``room``
     bytes a core."""
     fronts = _fronts(target, target.native, Layer.of(facts), split)
@@ -73,10 +75,10 @@ def least_plans(target: Target, facts: ConvFacts, room: int | None = None, split
     return tuple(plans[0] for plans in fitting if plans)
 
 
-def smaller_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[tuple[int, Plan]]:
+def smaller_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[tuple[int, WinogradPlan]]:
     """(bytes of scratch a core, plan) of what :func:`choose_plan` takes in less and less room than its free choice,
     from the fastest to the smallest."""
-    found: list[tuple[int, Plan]] = []
+    found: list[tuple[int, WinogradPlan]] = []
     fronts = _fronts(target, target.native, Layer.of(facts), split)
     for held in sorted({h for front in fronts for h, _ in front})[::-1]:
         plan = choose_plan(target, facts, held, split)
@@ -86,12 +88,14 @@ def smaller_plans(target: Target, facts: ConvFacts, split: bool = False) -> list
 
 
 @lru_cache(maxsize=1024)
-def _fronts(target: Target, native: bool, layer: Layer, split: bool) -> tuple[tuple[tuple[int, Plan], ...], ...]:
+def _fronts(
+    target: Target, native: bool, layer: Layer, split: bool
+) -> tuple[tuple[tuple[int, WinogradPlan], ...], ...]:
     """Of each transform that the outputs have room for: the bytes that a core holds, and the plan, for all plans that
     no other beats in both, from the fastest on. ``native`` makes targets differ that are equal otherwise."""
     fronts = []
     for plans in _sorted_plans(target, layer, split):
-        front: list[tuple[int, Plan]] = []
+        front: list[tuple[int, WinogradPlan]] = []
         for plan in plans:
             held = held_bytes(target.lanes(layer.dtype), layer.channels, plan)
             if not front or held < front[-1][0]:
@@ -100,12 +104,12 @@ def _fronts(target: Target, native: bool, layer: Layer, split: bool) -> tuple[tu
     return tuple(fronts)
 
 
-def sorted_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[list[Plan]]:
+def sorted_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[list[WinogradPlan]]:
     """All plans of each transform that the outputs have room for, those with the fewest cycles first."""
     return _sorted_plans(target, Layer.of(facts), split)
 
 
-def _sorted_plans(target: Target, layer: Layer, split: bool) -> list[list[Plan]]:
+def _sorted_plans(target: Target, layer: Layer, split: bool) -> list[list[WinogradPlan]]:
     """The same, transforms with products of parts apart from those with multiply-adds."""
     able = [t for t in all_transforms(layer) if not layer.half or t.growth <= target.half_growth]
     found = [_plans(target, layer, t) for t in able]
@@ -115,7 +119,7 @@ def _sorted_plans(target: Target, layer: Layer, split: bool) -> list[list[Plan]]
     return [_in_order(target.lanes(layer.dtype), layer.channels, list(plans)) for plans in found]
 
 
-def _in_order(lanes: int, channels: int, plans: list[Plan]) -> list[Plan]:
+def _in_order(lanes: int, channels: int, plans: list[WinogradPlan]) -> list[WinogradPlan]:
     """Those with the fewest cycles first; of as many in the same register tile, the one with the least scratch."""
     found = sorted(plans, key=lambda p: p.cycles)
     best = found[:1]
@@ -123,7 +127,7 @@ def _in_order(lanes: int, channels: int, plans: list[Plan]) -> list[Plan]:
     return sorted(ties, key=lambda p: held_bytes(lanes, channels, p)) + [p for p in found if p not in ties]
 
 
-def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs = ()) -> Iterator[Plan]:
+def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs = ()) -> Iterator[WinogradPlan]:
     blocks = -(-layer.outputs // target.lanes(layer.dtype))
     rows_of_tiles, columns_of_tiles = (
         d * -(-extent // (d * m)) for extent, d, m in zip(layer.out_spatial, layer.dilation, transform.tile)
@@ -140,7 +144,7 @@ def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs =
             for groups in sorted({g for g in (1, 2, 4, 8, 16, chunks) if g <= chunks}):
                 per = -(-chunks // groups)
                 split = -(-chunks // per)
-                plan = Plan(
+                plan = WinogradPlan(
                     transform, grid, rows, vectors, strip, used, chunks, split, 0.0, planes, products, layer.plain,
                     layer.half, layer.whole is not None,
                 )  # fmt: skip

@@ -26,7 +26,7 @@ from ...instructions.int8_dot import PAIRS, SUMMED, multiplier
 from ..facts import ConvFacts
 from ..register_tile import Space, choose_tile
 from ..weight_bandwidth import stream_rate
-from .plan import Layer, Plan, scratch_bytes, terms, vector_bytes, weight_bytes
+from .plan import Layer, WinogradPlan, scratch_bytes, terms, vector_bytes, weight_bytes
 from .transform import Transform
 
 HALF_SUMS = 1.1  # times the cycles, for sums of RUN products that are added up
@@ -46,7 +46,7 @@ def reached_share(target: Target, layer: Layer, transform: Transform) -> float:
     return fitted.far if target.l3_bytes else fitted.last
 
 
-def warm_cycles(target: Target, facts: ConvFacts, plan: Plan) -> float:
+def warm_cycles(target: Target, facts: ConvFacts, plan: WinogradPlan) -> float:
     """Predicted cycles of ``plan`` where its weights and its scratch lie in the second-level cache already."""
     return plan_cycles(replace(target, l2_bytes=1 << 40), facts.channels, plan)
 
@@ -89,7 +89,7 @@ def starved(target: Target) -> bool:
     return target.lanes() * 4 / target.far_bytes * target.fma_ports >= target.fitted.winograd.starved
 
 
-def _matrix_cycles(target: Target, channels: int, plan: Plan) -> float:
+def _matrix_cycles(target: Target, channels: int, plan: WinogradPlan) -> float:
     """Of a strip's products for one xi and chunk on the matrix unit."""
     steps = -(-plan.planes * -(-channels // target.lanes()) // 2)
     high = SUMS // plan.vectors
@@ -98,14 +98,14 @@ def _matrix_cycles(target: Target, channels: int, plan: Plan) -> float:
     return steps * step + target.fitted.winograd.stored * plan.row_tiles * plan.vectors
 
 
-def _step_cycles(target: Target, high: int, plan: Plan) -> float:
+def _step_cycles(target: Target, high: int, plan: WinogradPlan) -> float:
     """Of a step of a block of ``high`` registers of tiles."""
     shape = high, plan.vectors
     loads = target.fitted.winograd.loaded * loads_of(shape, plan.products)
     return target.fitted.unit.slower * block_cycles(shape, len(plan.products)) + loads
 
 
-def plan_cycles(target: Target, channels: int, plan: Plan) -> float:
+def plan_cycles(target: Target, channels: int, plan: WinogradPlan) -> float:
     if plan.half:
         return HALF_SUMS * plan_cycles(doubled(target), channels, replace(plan, half=False))
     lanes, t, fitted = target.lanes(), plan.transform, target.fitted.winograd

@@ -24,12 +24,12 @@ from ...words.group import Kernel, Packed, Request
 from ...words.tvm_types import Expr
 from ..facts import ConvFacts
 from ..kernel import ConvKernel
-from .kernel import Place, Winograd, build_winograd
-from .plan import Plan
-from .products import Part, Products, RegisterTiles
+from .kernel import TilePlace, WinogradKernel, build_winograd
+from .plan import WinogradPlan
+from .products import Products, RegisterTiles, ScratchPart
 
 
-def build_few_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
+def build_few_winograd(request: Request, facts: ConvFacts, plan: WinogradPlan) -> Kernel:
     """The kernel of a convolution of few plain channels by ``plan``."""
     return build_winograd(request, facts, plan, _FewWinograd)
 
@@ -37,7 +37,7 @@ def build_few_winograd(request: Request, facts: ConvFacts, plan: Plan) -> Kernel
 class _FewTiles(RegisterTiles):
     """Products whose sums go over single channels."""
 
-    def __init__(self, conv: ConvKernel, plan: Plan) -> None:
+    def __init__(self, conv: ConvKernel, plan: WinogradPlan) -> None:
         super().__init__(conv, plan)
         self.depth = plan.planes * self.facts.channels
         self.data_plane = self.padded * self.apart + self.lanes  # of a column of xi
@@ -54,7 +54,7 @@ class _FewTiles(RegisterTiles):
         """Where a tile's numbers of one term of the sums begin."""
         return self.conv.bind(slot * self.apart + term * self.plan.column, self.data_plane)
 
-    def _clear(self, data: Part, slot: Expr) -> None:
+    def _clear(self, data: ScratchPart, slot: Expr) -> None:
         k, column = self.k, self.plan.column
         with k.loop(self.t.across.extent, name="j") as j, k.loop(self.depth, name="term") as term:
             self.ctx.ranged(j, self.t.across.extent)
@@ -75,7 +75,7 @@ class _FewTiles(RegisterTiles):
         return lane
 
 
-class _FewWinograd(Winograd):
+class _FewWinograd(WinogradKernel):
     products: _FewTiles
 
     def _products(self) -> Products:
@@ -88,7 +88,7 @@ class _FewWinograd(Winograd):
         self.factors = self.ctx.packed(Packed("bt", lying), narrow=False)
         super().emit()
 
-    def _transform(self, data: Part, first: Expr, count: Expr) -> None:
+    def _transform(self, data: ScratchPart, first: Expr, count: Expr) -> None:
         k, channels = self.k, self.facts.channels
         with k.loop(count, name="tile") as tile:
             self.ctx.ranged(tile, self.plan.strip)
@@ -99,7 +99,7 @@ class _FewWinograd(Winograd):
                 place = self.products.place_of(tile, plane * channels + channel)
                 self._transform_channel(data, place, at, plane, channel)
 
-    def _transform_channel(self, data: Part, place: Expr, at: Place, plane: Expr, channel: Expr) -> None:
+    def _transform_channel(self, data: ScratchPart, place: Expr, at: TilePlace, plane: Expr, channel: Expr) -> None:
         k, column, across = self.k, self.plan.column, self.t.across
         height, width = self.t.extents
         held = k.local("t", "float32", width * column)

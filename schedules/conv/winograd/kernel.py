@@ -42,9 +42,9 @@ from ..kernel import PARALLEL_FLOPS, ConvKernel, finish, new_context
 from ..register_tile import Tile
 from .amx_products import MatrixProducts
 from .axis_transform import Apply
-from .plan import STACK_BYTES, Plan
+from .plan import STACK_BYTES, WinogradPlan
 from .prefetch import Ahead
-from .products import Part, Products, RegisterTiles
+from .products import Products, RegisterTiles, ScratchPart
 
 if TYPE_CHECKING:
     from ...words.size_like import SizeLike
@@ -52,33 +52,34 @@ if TYPE_CHECKING:
 LINE = 64  # bytes of a cache line, which two cores must not share
 
 
-def emit_winograd(conv: ConvKernel, plan: Plan, shared: dict[str, object]) -> Tile:
+def emit_winograd(conv: ConvKernel, plan: WinogradPlan, shared: dict[str, object]) -> Tile:
     """Emits a convolution by ``plan`` into ``conv``, whose scratch several convolutions share by name; gives the tile
     of its outputs."""
-    Winograd(conv, plan, shared).emit()
+    WinogradKernel(conv, plan, shared).emit()
     return Tile(*plan.transform.tile, plan.vectors)
 
 
 def build_winograd(
-    request: Request, facts: ConvFacts, plan: Plan, made: Callable[[ConvKernel, Plan], Winograd] | None = None
-) -> Kernel:
-    """The kernel of a convolution by ``plan``; ``made`` makes the emitter, by default :class:`Winograd`."""
+    request: Request, facts: ConvFacts, plan: WinogradPlan,
+    made: Callable[[ConvKernel, WinogradPlan], WinogradKernel] | None = None,
+) -> Kernel:  # fmt: skip
+    """The kernel of a convolution by ``plan``; ``made`` makes the emitter, by default :class:`WinogradKernel`."""
     lanes = request.layout(request.group.outputs[0]).block
     conv = ConvKernel(request, facts, Tile(1, 1, plan.vectors), lanes, new_context(request))
-    emitter = Winograd(conv, plan, alone=True) if made is None else made(conv, plan)
+    emitter = WinogradKernel(conv, plan, alone=True) if made is None else made(conv, plan)
     emitter.emit()
     tile = Tile(*plan.transform.tile, plan.vectors)
     kernel = finish(conv.ctx, f"{plan} C{lanes}", facts.flops, [tile], facts.plane.dilation)
     return replace(kernel, fitted=emitter.fitted) if emitter.fits else kernel
 
 
-def workers_of(request: Request, facts: ConvFacts, plan: Plan) -> int:
+def workers_of(request: Request, facts: ConvFacts, plan: WinogradPlan) -> int:
     """Number of cores that share the tasks; a box has one."""
     return min(request.workers, plan.tasks) if facts.flops >= PARALLEL_FLOPS else 1
 
 
 @dataclass(frozen=True)
-class Place:
+class TilePlace:
     """A tile's image of the batch, its position along further axes, the first of its outputs, and how far back along
     rows and columns it was moved (None where tiles divide the axis); outputs are ``dilation`` apart, along ``axes``."""
 
@@ -95,11 +96,11 @@ class Place:
 
 
 @dataclass
-class Winograd:
+class WinogradKernel:
     """``shared``: scratch of several convolutions, by name."""
 
     conv: ConvKernel
-    plan: Plan
+    plan: WinogradPlan
     shared: dict[str, object] = field(default_factory=dict)
     alone: bool = False  # the kernel is nothing else
 
@@ -200,19 +201,19 @@ class Winograd:
                 self.ctx.ranged(tile, plan.strip)
                 self._transform_products(products, first + tile, tile, chunk)
 
-    def _scratch(self, name: str, elements: int, worker: Expr, dtype: str) -> Part:
+    def _scratch(self, name: str, elements: int, worker: Expr, dtype: str) -> ScratchPart:
         """Memory of one task: on the stack if small, else in the plan, which gives it bytes that no value needs just
         then, a part for each worker."""
         size = dtype_bytes(dtype)
         if elements * size <= STACK_BYTES:
-            return Part(self.k.local(name, dtype, elements, "global"), 0)
+            return ScratchPart(self.k.local(name, dtype, elements, "global"), 0)
         line = LINE // size
         each = -(-elements // line) * line
         buffer = self.shared.get(name)
         if buffer is None:
             buffer = self.k.pointer(name, dtype, each * self.workers)
             self.ctx.operands.append(Scratch(each * self.workers * size))
-        return Part(buffer, worker * each if self.workers > 1 else 0)
+        return ScratchPart(buffer, worker * each if self.workers > 1 else 0)
 
     def _tiles(self) -> tuple[Expr, Expr]:
         """Tiles along rows and columns."""
@@ -230,7 +231,7 @@ class Winograd:
 
     # -- where a tile lies -----------------------------------------------------------------------
 
-    def _origin(self, tile: Expr) -> Place:
+    def _origin(self, tile: Expr) -> TilePlace:
         """Where a tile lies that is counted over all images: the batch's, and the positions along further axes."""
         rows, columns = self.tiles
         images = self.images
@@ -260,11 +261,11 @@ class Winograd:
             origins.append(start if d == 1 else self.conv.bind(start * d + phase, self._bound(extent)))
         if self.ctx.origin is not None:
             origins = [self.conv.corner(i) + at for i, at in enumerate(origins)]
-        return Place(n, deep, origins, moved, self.dilation, len(self.facts.out_spatial))
+        return TilePlace(n, deep, origins, moved, self.dilation, len(self.facts.out_spatial))
 
     # -- the three steps -------------------------------------------------------------------------
 
-    def _transform(self, data: Part, first: Expr, count: Expr) -> None:
+    def _transform(self, data: ScratchPart, first: Expr, count: Expr) -> None:
         """V of ``count`` tiles from ``first`` on."""
         k = self.k
         for run in self.products.runs():
@@ -273,7 +274,7 @@ class Winograd:
                 self.ctx.ranged(tile, self.plan.strip)
                 self._transform_data(data, first + tile, tile, run.blocks(block), run.tail)
 
-    def _transform_data(self, data: Part, tile: Expr, slot: Expr, blocks: list[Expr], tail: bool) -> None:
+    def _transform_data(self, data: ScratchPart, tile: Expr, slot: Expr, blocks: list[Expr], tail: bool) -> None:
         """V[xi] = BT d B of one tile, for blocks of channels that are kept together."""
         k, lanes, down, across = self.k, self.lanes, *self.t.axes
         at = self._origin(tile)
@@ -286,7 +287,7 @@ class Winograd:
                 for j, values in enumerate(zip(*made)):
                     self.products.keep(data, place, i * across.extent + j, values, v)
 
-    def _columns(self, at: Place, block: Expr, tail: bool) -> Buffer:
+    def _columns(self, at: TilePlace, block: Expr, tail: bool) -> Buffer:
         """BT d of one tile, for one block of channels."""
         k, lanes, facts = self.k, self.lanes, self.facts
         down, width = self.t.down, self.t.across.extent
@@ -319,7 +320,7 @@ class Winograd:
         if self.conv.is_windowed(self.facts.data) and not self.conv.has_prologue:
             self.ctx.begin(self.facts.data, self.conv.offset(n, channel, first))
 
-    def _places(self, at: Place, plane: Expr) -> Callable[[int, int], list[Expr]]:
+    def _places(self, at: TilePlace, plane: Expr) -> Callable[[int, int], list[Expr]]:
         """Coordinates of a tile's inputs, by row and column, for a plane or part of the kernel."""
         facts = self.facts
         corner = [o * s - b for o, s, b in zip(at.origins, self.plane.strides, self.plane.before)]
@@ -344,7 +345,7 @@ class Winograd:
         starts = (self.t.start(axis, number, tirx.min) for axis, number in enumerate(numbers))
         return [c + self.conv.bind(s * d, k * d) for c, s, d, k in zip(corner, starts, self.dilation, self.t.kernel)]
 
-    def _transform_products(self, products: Part, tile: Expr, slot: Expr, chunk: Expr) -> None:
+    def _transform_products(self, products: ScratchPart, tile: Expr, slot: Expr, chunk: Expr) -> None:
         """y = AT M A of one tile and the epilogue, for each vector of the chunk."""
         k, lanes, t, vectors = self.k, self.lanes, self.t, self.plan.vectors
         at = self._origin(tile)
@@ -398,7 +399,7 @@ class Winograd:
         found = {x: self.k.bind(fence(tirx.FloatImm("float32", float(x)))) for x in sorted(set(used))}
         return found.__getitem__
 
-    def _finish(self, held: Buffer, at: Place, block: Expr) -> None:
+    def _finish(self, held: Buffer, at: TilePlace, block: Expr) -> None:
         """The last product by A, and the epilogue at each of the tile's outputs that are its own."""
         first = at.position((0, 0))
         for value in dict.fromkeys(v for v, _ in self.conv.places() if self.conv.is_windowed(v)):
@@ -406,7 +407,7 @@ class Winograd:
         self._finish_at(held, at, block)
         self.ctx.starts.clear()
 
-    def _finish_at(self, held: Buffer, at: Place, block: Expr) -> None:
+    def _finish_at(self, held: Buffer, at: TilePlace, block: Expr) -> None:
         k = self.k
         shifts = [m for m in at.moved if m is not None]
         if self.conv.costly:
@@ -421,7 +422,7 @@ class Winograd:
         with k.when(tirx.GT(total, tirx.IntImm("int32", 0))):
             self._finish_part(held, at, block)
 
-    def _finish_part(self, held: Buffer, at: Place, block: Expr) -> None:
+    def _finish_part(self, held: Buffer, at: TilePlace, block: Expr) -> None:
         """A tile that may have been moved back: the outputs that the tile before it did not make."""
         k, lanes, t = self.k, self.lanes, self.t
         (down, across), width = t.tile, t.across.extent
@@ -438,7 +439,7 @@ class Winograd:
                 element = outputs[(y * across + x) * lanes + v]
                 self.conv.element(lambda: element, at.n, block, v, at.position((y, x)))
 
-    def _finish_whole(self, held: Buffer, at: Place, block: Expr) -> None:
+    def _finish_whole(self, held: Buffer, at: TilePlace, block: Expr) -> None:
         k, lanes, t = self.k, self.lanes, self.t
         width = t.across.extent
         for i in range(t.down.m):

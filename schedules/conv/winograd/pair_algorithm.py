@@ -9,7 +9,7 @@ from ...words.group import Kernel, Request
 from ..facts import ConvFacts
 from .algorithm import Winograd
 from .pair_kernel import build_pairs
-from .plan import Plan
+from .plan import WinogradPlan
 
 
 class PairWinograd(Winograd):
@@ -19,10 +19,10 @@ class PairWinograd(Winograd):
         """With as many cores as share the work: weights that arrive for one of them are no fewer."""
         return replace(request.target, cores=request.workers)
 
-    def build(self, request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
+    def build(self, request: Request, facts: ConvFacts, plan: WinogradPlan) -> Kernel:
         return replace(build_pairs(request, facts, plan), inplace=self.overwrites(request, facts, plan))
 
-    def loads(self, facts: ConvFacts, plan: Plan) -> None:
+    def loads(self, facts: ConvFacts, plan: WinogradPlan) -> None:
         """Boxes too small for a tile are the direct form's, which reads words of the data from memory."""
 
     def forbids(self, request: Request, facts: ConvFacts) -> str:

@@ -22,24 +22,24 @@ from ...words.tvm_types import Expr
 from ..facts import ConvFacts
 from ..kernel import ConvKernel
 from .axis_transform import Apply
-from .kernel import Winograd, build_winograd
+from .kernel import WinogradKernel, build_winograd
 from .pair_products import PairTiles
-from .plan import Plan
+from .plan import WinogradPlan
 from .products import Products
 from .whole_transform import quotient_of
 
 
-def build_pairs(request: Request, facts: ConvFacts, plan: Plan) -> Kernel:
+def build_pairs(request: Request, facts: ConvFacts, plan: WinogradPlan) -> Kernel:
     """The kernel of a convolution of bytes by ``plan``."""
 
-    def made(conv: ConvKernel, plan: Plan) -> Winograd:
-        return PairWinograd(conv, plan, alone=True)
+    def made(conv: ConvKernel, plan: WinogradPlan) -> WinogradKernel:
+        return PairWinogradKernel(conv, plan, alone=True)
 
     return build_winograd(request, facts, plan, made)
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeElement:
     """An element that a transform computes with: sums wrap."""
 
     value: Expr
@@ -48,17 +48,17 @@ class Whole:
     def dtype(self) -> str:
         return str(self.value.ty.dtype)
 
-    def __add__(self, other: Whole) -> Whole:
-        return Whole(plus(self.value, other.value))
+    def __add__(self, other: WholeElement) -> WholeElement:
+        return WholeElement(plus(self.value, other.value))
 
-    def __sub__(self, other: Whole) -> Whole:
-        return Whole(combined(prim.Sub, self.value, other.value))
+    def __sub__(self, other: WholeElement) -> WholeElement:
+        return WholeElement(combined(prim.Sub, self.value, other.value))
 
-    def __rmul__(self, factor: int) -> Whole:
-        return Whole(times(self.value, number(factor, self.dtype)))
+    def __rmul__(self, factor: int) -> WholeElement:
+        return WholeElement(times(self.value, number(factor, self.dtype)))
 
 
-class PairWinograd(Winograd):
+class PairWinogradKernel(WinogradKernel):
     """The emitter, whose elements are whole numbers."""
 
     def _products(self) -> Products:
@@ -72,10 +72,10 @@ class PairWinograd(Winograd):
         return int
 
     def _applied(self, apply: Apply, values: Sequence[Expr], number: Callable[[float], Expr]) -> list[Expr]:
-        def name(whole: Whole) -> Whole:
-            return Whole(self.k.bind(whole.value))
+        def name(whole: WholeElement) -> WholeElement:
+            return WholeElement(self.k.bind(whole.value))
 
-        return [whole.value for whole in apply([Whole(v) for v in values], number, name)]
+        return [whole.value for whole in apply([WholeElement(v) for v in values], number, name)]
 
     def _outputs(self, values: Sequence[Expr]) -> list[Expr]:
         shift, factor = quotient_of(self.t)

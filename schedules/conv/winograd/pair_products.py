@@ -19,9 +19,9 @@ from ...kernel.unrolled_steps import unrolled
 from ...words.group import Packed
 from ...words.tvm_types import Buffer, Expr
 from ..kernel import ConvKernel
-from .plan import Plan, terms
+from .plan import WinogradPlan, terms
 from .prefetch import Ahead
-from .products import Part, RegisterTiles
+from .products import RegisterTiles, ScratchPart
 from .transform import Transform
 from .weights import Weights, transformed
 
@@ -72,15 +72,17 @@ class PairTiles(RegisterTiles):
 
     weights: PairWeights
 
-    def __init__(self, conv: ConvKernel, plan: Plan) -> None:
+    def __init__(self, conv: ConvKernel, plan: WinogradPlan) -> None:
         super().__init__(conv, plan)
         self.dtype = PAIRS
         self.weights = PairWeights(conv, plan)
 
-    def fill(self, data: Part, count: Expr) -> None:
+    def fill(self, data: ScratchPart, count: Expr) -> None:
         """Nothing: whatever lies in slots without a tile does no harm."""
 
-    def multiply(self, data: Part, products: Part, chunk: Expr, count: Expr, hints: tuple[Ahead, Expr]) -> None:
+    def multiply(
+        self, data: ScratchPart, products: ScratchPart, chunk: Expr, count: Expr, hints: tuple[Ahead, Expr]
+    ) -> None:
         k, plan, lanes = self.k, self.plan, self.lanes
         rows, vectors = plan.rows, plan.vectors
         tiles: SizeLike = plan.row_tiles
@@ -107,7 +109,7 @@ class PairTiles(RegisterTiles):
                     at = products.base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes
                     k.store(products.buffer, _run(at, lanes), acc[_run(e * lanes, lanes)])
 
-    def _multiply(self, acc: Buffer, data: Part, left: Expr, right: Expr) -> None:
+    def _multiply(self, acc: Buffer, data: ScratchPart, left: Expr, right: Expr) -> None:
         """One word of every row by the vectors of weights from ``right`` on."""
         k, plan, lanes = self.k, self.plan, self.lanes
         with k.loop(plan.rows, "unroll", "y") as y:

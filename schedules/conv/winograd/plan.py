@@ -14,7 +14,7 @@ from ...instructions.amx import REGISTER_BYTES
 from ...instructions.bf16_parts import SIX, THREE, parts_of
 from ..facts import ConvFacts
 from .transform import F2, Transform, transforms
-from .whole_transform import Reach, reach_of, whole_transforms
+from .whole_transform import LayerMagnitudes, reach_of, whole_transforms
 
 STACK_BYTES = 64 * 1024  # scratch up to this lies on the stack; larger one in the memory plan
 
@@ -22,7 +22,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Plan:
+class WinogradPlan:
     """How one convolution is computed. ``rows x vectors`` is the register tile of the products: tiles by vectors of
     output channels; ``strip`` tiles are transformed together, ``strips`` cover all; ``chunks`` of ``vectors`` cover
     the output channels, split in ``groups``, each of which transforms the data anew. Each sum goes over the channels of
@@ -95,7 +95,7 @@ class Layer(NamedTuple):
     kernel: tuple[int, int] = (3, 3)
     plain: bool = False
     half: bool = False
-    whole: Reach | None = None
+    whole: LayerMagnitudes | None = None
 
     @staticmethod
     def of(facts: ConvFacts) -> Layer:
@@ -135,7 +135,7 @@ def fits(layer: Layer, transform: Transform) -> bool:
     return all(phase >= m for phase, m in zip(phases, transform.tile))
 
 
-def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int]:
+def scratch_bytes(lanes: int, channels: int, plan: WinogradPlan) -> tuple[int, int]:
     """Bytes of a core's scratch: (transformed data, products of one chunk of output channels)."""
     padded = plan.row_tiles * plan.rows
     vectors = plan.planes * -(-channels // lanes)
@@ -148,17 +148,17 @@ def scratch_bytes(lanes: int, channels: int, plan: Plan) -> tuple[int, int]:
     return plan.data_bytes * data, plan.element_bytes * products
 
 
-def held_bytes(lanes: int, channels: int, plan: Plan) -> int:
+def held_bytes(lanes: int, channels: int, plan: WinogradPlan) -> int:
     """Bytes of a core's scratch that lie in the memory plan."""
     return sum(-(-size // 64) * 64 for size in scratch_bytes(lanes, channels, plan) if size > STACK_BYTES)
 
 
-def weight_bytes(lanes: int, channels: int, plan: Plan) -> int:
+def weight_bytes(lanes: int, channels: int, plan: WinogradPlan) -> int:
     """Bytes of the weights as the kernel reads them."""
     return plan.transform.matrices * plan.chunks * plan.vectors * vector_bytes(lanes, channels, plan)
 
 
-def vector_bytes(lanes: int, channels: int, plan: Plan) -> int:
+def vector_bytes(lanes: int, channels: int, plan: WinogradPlan) -> int:
     """Bytes of one matrix of weights, for one vector of outputs."""
     if plan.products:
         steps = -(-plan.planes * -(-channels // lanes) // 2)
@@ -166,6 +166,6 @@ def vector_bytes(lanes: int, channels: int, plan: Plan) -> int:
     return plan.element_bytes * plan.planes * terms(channels, plan) * lanes
 
 
-def terms(channels: int, plan: Plan) -> int:
+def terms(channels: int, plan: WinogradPlan) -> int:
     """Multiply-adds of a sum in each plane: one for each channel, or for each pair of them."""
     return -(-channels // 2) if plan.whole else channels

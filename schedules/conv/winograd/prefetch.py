@@ -32,7 +32,7 @@ from ...words.tvm_types import Expr
 from ..facts import ConvFacts
 from ..kernel import ConvKernel
 from ..weight_bandwidth import kept_bytes
-from .plan import Plan, scratch_bytes, weight_bytes
+from .plan import WinogradPlan, scratch_bytes, weight_bytes
 
 if TYPE_CHECKING:
     from ...words.size_like import SizeLike
@@ -43,7 +43,7 @@ FAR = 1 << 30  # more than any position
 FEW = 16  # registers, all of which a tile's sums and operands take
 
 
-def asks_next(target: Target, facts: ConvFacts, plan: Plan, lanes: int) -> bool:
+def asks_next(target: Target, facts: ConvFacts, plan: WinogradPlan, lanes: int) -> bool:
     """True if the products prefetch the next strip: the input comes from memory, is read as it lies, and the
     second-level cache has room for it."""
     if plan.planes > 1 or facts.channels % lanes or _next_rows(plan) > MOST or target.in_order:
@@ -53,13 +53,13 @@ def asks_next(target: Target, facts: ConvFacts, plan: Plan, lanes: int) -> bool:
     return weights + sum(scratch_bytes(lanes, facts.channels, plan)) + strip <= target.l2_bytes
 
 
-def _next_rows(plan: Plan) -> int:
+def _next_rows(plan: WinogradPlan) -> int:
     """Rows of tiles of the next strip that one xi of a register tile asks for, in each block of channels."""
     return -(-plan.rows // (plan.chunks_per_group * plan.transform.across.extent))
 
 
 @dataclass(frozen=True)
-class Run:
+class RowPrefetch:
     """Prefetches of a row of ``length`` elements from ``begin``, shared by the steps of a block of channels, ``step``
     elements each. Several blocks ask for the same row; ``first`` is true in one of them."""
 
@@ -88,11 +88,11 @@ class Ahead:
     """The prefetches of one kernel, whose ``total`` tiles lie at ``origin(number)``."""
 
     conv: ConvKernel
-    plan: Plan
+    plan: WinogradPlan
     origin: Callable[[Expr], Expr]
     total: Expr
 
-    def of(self, where: tuple[Expr, Expr, Expr], xi: Expr, panel: Expr) -> Callable[[Expr], list[Run]]:
+    def of(self, where: tuple[Expr, Expr, Expr], xi: Expr, panel: Expr) -> Callable[[Expr], list[RowPrefetch]]:
         """A function from a block of channels to the runs that products ``xi`` of register tile ``panel`` prefetch.
         ``where``: the first tile of the strip, the chunk of outputs, and its number in its group."""
         if self.plan.plain:
@@ -101,7 +101,7 @@ class Ahead:
         inputs = self._inputs(first, within, xi, panel) if self._asks_next else []
         values = [v for v in self._residuals() if 0 < self._residual_rows <= MOST]
 
-        def runs(block: Expr) -> list[Run]:
+        def runs(block: Expr) -> list[RowPrefetch]:
             found = [replace(run, begin=run.begin + block * apart) for run, apart in inputs]
             for number in range(self._residual_rows if values else 0):
                 found += self._adds(values, first, chunk, xi, panel, block * self._residual_rows + number)
@@ -140,7 +140,7 @@ class Ahead:
         able = asks_next(conv.request.target, conv.facts, self.plan, conv.lanes)
         return able and not conv.has_prologue and self._is_far(conv.facts.data)
 
-    def _inputs(self, first: Expr, within: Expr, xi: Expr, panel: Expr) -> list[tuple[Run, int]]:
+    def _inputs(self, first: Expr, within: Expr, xi: Expr, panel: Expr) -> list[tuple[RowPrefetch, int]]:
         """Rows of the next strip's tiles in the first block of channels, and elements between blocks."""
         conv, facts = self.conv, self.conv.facts
         down, across = self.plan.transform.axes
@@ -159,7 +159,7 @@ class Ahead:
             corner[-1] += (across.extent - new) * facts.dilation[-1]
             begin = conv.bind(conv.offset(at.n, (zero, zero), corner), FAR)
             fresh = tirx.floormod(share, slots * count) < self.plan.rows
-            found.append((Run(conv.read(facts.data), begin, new, new * conv.lanes, fresh), apart))
+            found.append((RowPrefetch(conv.read(facts.data), begin, new, new * conv.lanes, fresh), apart))
         return found
 
     # -- residuals -------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Ahead:
 
     def _adds(
         self, values: list[Value], first: Expr, chunk: SizeLike, xi: Expr, panel: Expr, slot: int
-    ) -> list[Run]:
+    ) -> list[RowPrefetch]:
         """Rows of ``values`` that share of a row of xi asks for."""
         conv, plan, t = self.conv, self.plan, self.plan.transform
         blocks = -(-conv.facts.channels // conv.lanes) * plan.planes
@@ -191,7 +191,7 @@ class Ahead:
         position = at.position((row, 0))
         fresh = tirx.all(tirx.floormod(share * tiles, slots) < tiles, tirx.floormod(xi, down.extent) < down.m)
         return [
-            Run(
+            RowPrefetch(
                 conv.ctx.buffer(v),
                 conv.bind(conv.result(v, at.n, block, position), FAR),
                 across.m,

@@ -21,7 +21,7 @@ from ...kernel.half_sums import HALF
 from ...kernel.unrolled_steps import unrolled
 from ...words.tvm_types import Buffer, Expr
 from ..kernel import ConvKernel
-from .plan import Plan
+from .plan import WinogradPlan
 from .prefetch import Ahead
 from .transform import RUN
 from .weights import Weights
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Part:
+class ScratchPart:
     """A core's part of scratch memory: the ``buffer``, from ``base`` on."""
 
     buffer: Buffer
@@ -39,7 +39,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Run:
+class BlockRun:
     """Blocks of channels that are transformed in one loop: ``count`` times ``together`` of them, from ``first`` on.
     ``tail``: among them are such with lanes past the last channel, where anything may lie."""
 
@@ -59,7 +59,7 @@ class Products:
 
     dtype: str  # of V
 
-    def __init__(self, conv: ConvKernel, plan: Plan) -> None:
+    def __init__(self, conv: ConvKernel, plan: WinogradPlan) -> None:
         self.conv, self.plan = conv, plan
         self.k, self.ctx, self.facts = conv.k, conv.ctx, conv.facts
         self.lanes, self.t = conv.lanes, plan.transform
@@ -111,7 +111,7 @@ class Products:
         """Declares the weights."""
         raise NotImplementedError
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[BlockRun]:
         """All blocks of channels, in the order in which their data is transformed."""
         raise NotImplementedError
 
@@ -120,15 +120,17 @@ class Products:
         several from it on."""
         raise NotImplementedError
 
-    def keep(self, data: Part, place: Expr, xi: int, values: Sequence[Expr], lane: Expr) -> None:
+    def keep(self, data: ScratchPart, place: Expr, xi: int, values: Sequence[Expr], lane: Expr) -> None:
         """Emits the stores of the transformed ``values`` for ``xi``: a vector for each of the blocks that are
         transformed together."""
         raise NotImplementedError
 
-    def fill(self, data: Part, count: Expr) -> None:
+    def fill(self, data: ScratchPart, count: Expr) -> None:
         """Emits what products read behind V of ``count`` tiles."""
 
-    def multiply(self, data: Part, products: Part, chunk: Expr, count: Expr, hints: tuple[Ahead, Expr]) -> None:
+    def multiply(
+        self, data: ScratchPart, products: ScratchPart, chunk: Expr, count: Expr, hints: tuple[Ahead, Expr]
+    ) -> None:
         """Emits M[xi] = V[xi] * U[xi] for one chunk of output channels and ``count`` tiles; ``hints`` gives the
         prefetches beside them."""
         raise NotImplementedError
@@ -167,7 +169,7 @@ class Sums:
 class RegisterTiles(Products):
     """Rows x vectors accumulators; few steps written out (conv/direct/reduction_steps.py)."""
 
-    def __init__(self, conv: ConvKernel, plan: Plan) -> None:
+    def __init__(self, conv: ConvKernel, plan: WinogradPlan) -> None:
         super().__init__(conv, plan)
         self.dtype = self.facts.output.dtype
         self.weights = Weights(conv, plan)
@@ -176,8 +178,8 @@ class RegisterTiles(Products):
         # the transformations multiply errors: by thirty for 4x4 outputs
         self.weights.given = self.ctx.packed(self.weights.packed(), narrow=False)
 
-    def runs(self) -> list[Run]:
-        return [Run(0, self.blocks_in)]
+    def runs(self) -> list[BlockRun]:
+        return [BlockRun(0, self.blocks_in)]
 
     def place(self, slot: Expr, block: Expr) -> Expr:
         rows = self.plan.rows
@@ -186,10 +188,10 @@ class RegisterTiles(Products):
         at = ((panel * self.blocks_in + block) * rows + row) * self.lanes
         return self.conv.bind(at, self.data_plane - self.lanes + 1)
 
-    def keep(self, data: Part, place: Expr, xi: int, values: Sequence[Expr], lane: Expr) -> None:
+    def keep(self, data: ScratchPart, place: Expr, xi: int, values: Sequence[Expr], lane: Expr) -> None:
         self.k.store(data.buffer, data.base + place + xi * self.data_plane + lane, values[0])
 
-    def fill(self, data: Part, count: Expr) -> None:
+    def fill(self, data: ScratchPart, count: Expr) -> None:
         """Zeros in the slots of the last register tile that have no tile. Whatever lay there does no harm to results,
         but x86 processors take a hundred times as long for products of numbers below the normal ones (7x7/2 of two
         channels, whose V lies on the stack, took 2.5 of the time)."""
@@ -205,7 +207,7 @@ class RegisterTiles(Products):
             self.ctx.ranged(slot, rows)
             self._clear(data, count + slot)
 
-    def _clear(self, data: Part, slot: Expr) -> None:
+    def _clear(self, data: ScratchPart, slot: Expr) -> None:
         """Zeros for one tile's V."""
         k = self.k
         with k.loop(self.blocks_in, name="cb") as block, k.loop(self.t.products, name="xi") as xi:
@@ -217,8 +219,8 @@ class RegisterTiles(Products):
 
     def multiply(
         self,
-        data: Part,
-        products: Part,
+        data: ScratchPart,
+        products: ScratchPart,
         chunk: Expr,
         count: Expr,
         hints: tuple[Ahead, tuple[Expr, Expr, Expr]],
@@ -285,7 +287,7 @@ class RegisterTiles(Products):
                 yield number * each + cb
             sums.add()
 
-    def _ask_for_block(self, data: Part, left: Expr, channel: Expr) -> None:
+    def _ask_for_block(self, data: ScratchPart, left: Expr, channel: Expr) -> None:
         """Hints, beside the channels of a block of V, for the next one, which lies behind it (and behind the last of a
         xi that of the next): its rows are read at once, when the first channel's turn comes. 0.985 of the time of 64
         channels at 640 x 360 (Emerald Rapids)."""

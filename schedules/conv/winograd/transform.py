@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...instructions.bf16_parts import LEFT_OUT
-from .axis_transform import HALF_PAIRS, PAIRS, SINGLE, STRIDED, Axis, axis
+from .axis_transform import HALF_PAIRS, PAIRS, SINGLE, STRIDED, AxisTransform, axis
 
 if TYPE_CHECKING:
     from ...words.tvm_types import Expr
@@ -44,14 +44,14 @@ class Transform:
     bounds its error. Pairs are (rows, columns). ``kernel`` are the taps of the whole kernel, ``steps`` the distance of
     a part's taps in it."""
 
-    down: Axis
-    across: Axis
+    down: AxisTransform
+    across: AxisTransform
     kernel: tuple[int, int]  # taps, of all parts
     steps: tuple[int, int] = (1, 1)  # from one input of a part to the next
     shrink: float = 1.0  # a power of two: times the data, and the weights by it
 
     @property
-    def axes(self) -> tuple[Axis, Axis]:
+    def axes(self) -> tuple[AxisTransform, AxisTransform]:
         return self.down, self.across
 
     @property
@@ -195,13 +195,13 @@ def _of_size(
             yield transform
 
 
-def _shrink(down: Axis, across: Axis) -> float:
+def _shrink(down: AxisTransform, across: AxisTransform) -> float:
     """The power of two that keeps transformed data within DATA times the largest input."""
     most = np.prod([np.abs(a.data).sum(1).max() for a in (down, across)])
     return float(min(1.0, 2.0 ** np.round(np.log2(DATA / most))))
 
 
-def axes_of(size: int, taps: int, stride: int, half: bool = False) -> list[tuple[Axis, int]]:
+def axes_of(size: int, taps: int, stride: int, half: bool = False) -> list[tuple[AxisTransform, int]]:
     """What one axis of a kernel may be, and from one input of a part to the next."""
     if (taps, stride) == (3, 2):
         return [(STRIDED[size], 1)] if size in STRIDED else []
@@ -223,7 +223,7 @@ def error_bound(transform: Transform, channels: int, products: int = 0, half: bo
     several planes, or parts, sums over ``channels`` of each: all count.
 
     First-order analysis of the bilinear form. An intermediate result is at most what absolute values would give; along
-    each axis that is ``K = max over rows of |AT| (|G| 1 * |BT| 1)`` times max|x| max|w| (``Axis.growth``): 68 for
+    each axis that is ``K = max over rows of |AT| (|G| 1 * |BT| 1)`` times max|x| max|w| (its ``growth``): 68 for
     F(6, 3), 48 for F(4, 3), 8 for F(2, 3), 21 for S4 and 5 for S2, 87 for F(4, 5), 682 for F(4, 7), 1 for a single tap.
     On its way to the output a product is rounded once in the weights, at most four times an axis in the data (five in
     both together, of ten products along one) and again in the result, and once for itself and each channel it is added

@@ -16,7 +16,7 @@ from ..facts import ConvFacts
 from .choose import choose_plan
 from .cost import direct_cycles
 from .kernel import workers_of
-from .plan import STACK_BYTES, Plan, scratch_bytes, weight_bytes
+from .plan import STACK_BYTES, WinogradPlan, scratch_bytes, weight_bytes
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class PhasePlans:
     """A plan for each phase that has one, what their scratch takes on all cores, and the share of the direct phases'
     time that all are estimated to take."""
 
-    plans: tuple[Plan | None, ...]
+    plans: tuple[WinogradPlan | None, ...]
     elements: tuple[int, int]
     bytes: int
     share: float
@@ -55,7 +55,7 @@ def plan_phases(request: Request, phases: Sequence[ConvFacts]) -> PhasePlans | N
     return PhasePlans(plans, (held[0] // 4, held[1] // 4), sum(held), taken / total)
 
 
-def _small(request: Request, facts: ConvFacts, plan: Plan | None) -> Plan | None:
+def _small(request: Request, facts: ConvFacts, plan: WinogradPlan | None) -> WinogradPlan | None:
     """``plan``, unless few bytes of weights are wanted and it stores more than the phase's own."""
     if plan is None or not request.policy.small_weights:
         return plan

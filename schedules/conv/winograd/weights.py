@@ -17,7 +17,7 @@ from ...words.group import Packed
 from ...words.tvm_types import Expr
 from ..kernel import ConvKernel
 from ..weight_prefetch import prefetch
-from .plan import Plan
+from .plan import WinogradPlan
 from .transform import Transform
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Weights:
     """Where a kernel finds them in what it is ``given``."""
 
     conv: ConvKernel
-    plan: Plan
+    plan: WinogradPlan
     given: Any = None
 
     @property

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...words.group import Value
-from .axis_transform import Axis, Name
+from .axis_transform import AxisTransform, Name
 from .transform import Transform, axes_of, products_each
 
 if TYPE_CHECKING:
@@ -35,20 +35,22 @@ MOST = 2**15 - 1
 BITS = 32
 
 
-class Reach(NamedTuple):
+class LayerMagnitudes(NamedTuple):
     """The largest absolute values of a layer's weights, and of its sums."""
 
     weight: int
     sum: int
 
 
-def reach_of(weight: Value) -> Reach:
+def reach_of(weight: Value) -> LayerMagnitudes:
     """What ``weight``, constant bytes, makes of data of any bytes less any zero."""
     largest, total = weight.extremes
-    return Reach(largest, DATA * total)
+    return LayerMagnitudes(largest, DATA * total)
 
 
-def whole_transforms(kernel: tuple[int, int], strides: tuple[int, int], reach: Reach) -> tuple[Transform, ...]:
+def whole_transforms(
+    kernel: tuple[int, int], strides: tuple[int, int], reach: LayerMagnitudes
+) -> tuple[Transform, ...]:
     """The transforms of a kernel that are exact within ``reach``, the ones with more outputs a tile first."""
     found: list[Transform] = []
     for able in _by_size(kernel, strides):
@@ -58,7 +60,7 @@ def whole_transforms(kernel: tuple[int, int], strides: tuple[int, int], reach: R
     return tuple(found)
 
 
-def is_exact(transform: Transform, reach: Reach) -> bool:
+def is_exact(transform: Transform, reach: LayerMagnitudes) -> bool:
     """True if no transformed number leaves 16 bits, and no sum what is left of 32."""
     data, weight = (math.prod(_row(getattr(a, name)) for a in transform.axes) for name in ("data", "weights"))
     shift, _ = quotient_of(transform)
@@ -92,7 +94,7 @@ def _of_size(sizes: tuple[int, int], kernel: tuple[int, int], strides: tuple[int
 
 
 @lru_cache(maxsize=64)
-def whole_axis(axis: Axis) -> Axis:
+def whole_axis(axis: AxisTransform) -> AxisTransform:
     """``axis`` in whole numbers. Rows of G are multiplied by as much of what AT would be as leaves none of them larger
     than the largest."""
     rows = [[Fraction(float(w)).limit_denominator(1 << 16) for w in row] for row in axis.weights]
@@ -110,4 +112,4 @@ def whole_axis(axis: Axis) -> Axis:
         return axis.apply_result([x if f == 1 else name(c(f) * x) for x, f in zip(p, factors)], c, name)
 
     made = axis.result * np.array(factors, np.float64)
-    return Axis(axis.m, axis.taps, weights, axis.data, made, axis.apply_data, result, axis.stride, scale)
+    return AxisTransform(axis.m, axis.taps, weights, axis.data, made, axis.apply_data, result, axis.stride, scale)

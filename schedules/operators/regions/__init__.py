@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .box import Box, Fill, Need, Needs, Refusal, Span
+from .box import Box, BoxRefusal, Fill, Need, Needs, Span
 from .group import Demand, demand, group_needs, read_boxes
 from .node import node_needs
 
@@ -12,7 +12,7 @@ __all__ = [
     "Fill",
     "Need",
     "Needs",
-    "Refusal",
+    "BoxRefusal",
     "Span",
     "demand",
     "group_needs",

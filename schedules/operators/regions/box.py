@@ -20,7 +20,7 @@ Fill = Literal["none", "zero", "value", "-inf", "edge", "reflect", "wrap"]
 
 
 @dataclass(frozen=True)
-class Refusal:
+class BoxRefusal:
     """Why an operator can't be computed box by box: it needs everything, or what it needs depends on data."""
 
     reason: str

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...words.group import Node
 from .attributes import ints, own
-from .box import Box, Needs, Refusal, Span, need
+from .box import Box, BoxRefusal, Needs, Span, need
 
 if TYPE_CHECKING:
     from ...words.tvm_types import Attribute
@@ -33,15 +33,15 @@ def _axes(node: Node) -> list[int]:
     return [a % rank for a in ([int(axes)] if isinstance(axes, int) else ints(axes))]
 
 
-def _refused(node: Node, axes: Iterable[int]) -> Refusal | None:
+def _refused(node: Node, axes: Iterable[int]) -> BoxRefusal | None:
     shape = node.inputs[0].shape
     spatial = [a for a in axes if a >= SPATIAL and shape[a] > 1]
     if spatial:
-        return Refusal(f"{node.operator} needs all of axis {', '.join(map(str, spatial))} of {list(shape)}")
+        return BoxRefusal(f"{node.operator} needs all of axis {', '.join(map(str, spatial))} of {list(shape)}")
     return None
 
 
-def along(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def along(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     """Same shape out as in: softmax, running sums. (topk: its own length on the axis.)"""
     data = node.inputs[0]
     axes = _axes(node)
@@ -50,7 +50,7 @@ def along(node: Node, _output: int, box: Box) -> Needs | Refusal:
     )
 
 
-def reduction(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def reduction(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     """The reduced axes are gone, or of length 1."""
     data = node.inputs[0]
     axes = _axes(node)
@@ -67,7 +67,7 @@ def reduction(node: Node, _output: int, box: Box) -> Needs | Refusal:
     return _refused(node, axes) or (need(data, spans),)
 
 
-def norm(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def norm(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     """layer_norm and rms_norm; scale and bias have the axes that are normalised."""
     data, *factors = node.inputs
     axes = sorted(_axes(node))

@@ -13,12 +13,12 @@ from ...words.group import Node, Value
 from ...words.tvm_types import Expr
 from ..kind import VIEWS, Facts
 from .attributes import once
-from .box import Box, Needs, Refusal, need
+from .box import Box, BoxRefusal, Needs, need
 
 
-def elementwise(node: Node, output: int, box: Box) -> Needs | Refusal:
+def elementwise(node: Node, output: int, box: Box) -> Needs | BoxRefusal:
     if not is_elementwise(node):
-        return Refusal(f"{node.operator} has no rule for regions")
+        return BoxRefusal(f"{node.operator} has no rule for regions")
     assert output == 0
     needs = []
     for value in values_read(node):

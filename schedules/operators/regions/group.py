@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...words.group import Group, Node, Value
-from .box import Box, Need, Needs, Refusal, hull, merge
+from .box import Box, BoxRefusal, Need, Needs, hull, merge
 from .node import node_needs
 
 
@@ -28,7 +28,7 @@ class Demand:
     needs: Mapping[Value, Needs]
 
 
-def demand(nodes: Sequence[Node], wanted: Mapping[Value, Box]) -> Demand | Refusal:
+def demand(nodes: Sequence[Node], wanted: Mapping[Value, Box]) -> Demand | BoxRefusal:
     """The demand of ``nodes`` (in program order) for ``wanted``, the boxes of results that are wanted whole or in part.
 
     A value with several consumers must be computed, or read, on the hull of their needs.
@@ -41,8 +41,8 @@ def demand(nodes: Sequence[Node], wanted: Mapping[Value, Box]) -> Demand | Refus
             if result not in boxes:
                 continue
             answer = node_needs(node, result, boxes[result])
-            if isinstance(answer, Refusal):
-                return Refusal(f"{node.name}: {answer.reason}")
+            if isinstance(answer, BoxRefusal):
+                return BoxRefusal(f"{node.name}: {answer.reason}")
             found.extend(answer)
         for one in found:
             needs[one.value] = merge((*needs.get(one.value, ()), one))
@@ -53,13 +53,13 @@ def demand(nodes: Sequence[Node], wanted: Mapping[Value, Box]) -> Demand | Refus
     return Demand({v: b for v, b in boxes.items() if v in made}, needs)
 
 
-def group_needs(group: Group, output: Value, box: Box) -> Needs | Refusal:
+def group_needs(group: Group, output: Value, box: Box) -> Needs | BoxRefusal:
     """What ``group`` reads of its inputs (constants too) for ``box`` of ``output``.
 
     One need for each value and kind of fill, in the order of the group's inputs; boxes are unclipped.
     """
     found = demand(group.nodes, {output: box})
-    if isinstance(found, Refusal):
+    if isinstance(found, BoxRefusal):
         return found
     return tuple(n for v in group.inputs for n in found.needs.get(v, ()))
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from ...words.group import Node, Value
 from . import channels, pads, resized, shapes, slices, transposed, windows
-from .box import Box, Needs, Refusal, contains, is_empty, merge, whole
+from .box import Box, BoxRefusal, Needs, contains, is_empty, merge, whole
 from .elementwise import elementwise
 
-Rule = Callable[[Node, int, Box], "Needs | Refusal"]
+Rule = Callable[[Node, int, Box], "Needs | BoxRefusal"]
 
 RULES: dict[str, Rule] = {
     **windows.RULES,
@@ -22,7 +22,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-def node_needs(node: Node, output: Value, box: Box) -> Needs | Refusal:
+def node_needs(node: Node, output: Value, box: Box) -> Needs | BoxRefusal:
     """What ``node`` reads for ``box`` of its result ``output``: one need for each value and fill, in operand order.
 
     ``box`` lies in ``output``. A value of which nothing is read has no need; one whose need lies wholly outside of the
@@ -34,4 +34,4 @@ def node_needs(node: Node, output: Value, box: Box) -> Needs | Refusal:
         return ()
     index = 0 if node.results[0] is output else node.results.index(output)
     found = RULES.get(node.operator, elementwise)(node, index, box)
-    return found if isinstance(found, Refusal) else merge(found)
+    return found if isinstance(found, BoxRefusal) else merge(found)

@@ -11,7 +11,7 @@ import math
 
 from ...words.group import Node
 from .attributes import ints, own
-from .box import Box, Fill, Needs, Refusal, Span, need
+from .box import Box, BoxRefusal, Fill, Needs, Span, need
 
 _MODES: dict[str, Fill] = {
     "reflect": "reflect", "replicate": "edge", "circular": "wrap", "edge": "edge", "wrap": "wrap",
@@ -28,26 +28,26 @@ def constant_fill(number: float) -> tuple[Fill, float]:
     return ("-inf", 0.0) if number == -math.inf else ("value", float(number))
 
 
-def pad(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def pad(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     attrs = node.call.attrs
     fill, number = constant_fill(float(attrs.pad_value))
     mode = str(attrs.pad_mode)
     if mode != "constant":
         if mode not in _MODES:
-            return Refusal(f"padding mode {mode}")
+            return BoxRefusal(f"padding mode {mode}")
         fill, number = _MODES[mode], 0.0
     return (need(node.inputs[0], _moved(box, ints(attrs.pad_width)[::2]), fill, number),)
 
 
-def own_pad(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def own_pad(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     data, number = node.operands
     if number.constant is None:
-        return Refusal("the number it pads with is computed at run time")
+        return BoxRefusal("the number it pads with is computed at run time")
     fill, value = constant_fill(float(number.constant.reshape(-1)[0]))
     return need(data, _moved(box, own(node)["begin"]), fill, value), need(number, [(0, n) for n in number.shape])
 
 
-def own_mirror(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def own_mirror(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     attrs = own(node)
     return (need(node.inputs[0], _moved(box, attrs["begin"]), _MODES[attrs["mode"]]),)
 

@@ -14,7 +14,7 @@ import math
 from fractions import Fraction
 
 from ...words.group import Node
-from .box import Box, Needs, Refusal, Span, need
+from .box import Box, BoxRefusal, Needs, Span, need
 
 _AROUND = {"linear": (0, 1), "cubic": (-1, 2)}
 
@@ -36,16 +36,16 @@ def nearest(at: Fraction, rounding: str) -> int:
     return math.ceil(at - half) if rounding == "round_prefer_floor" else math.floor(at + half)
 
 
-def resize2d(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def resize2d(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     data, attrs = node.inputs[0], node.call.attrs
     if str(attrs.layout) != "NCHW":
-        return Refusal(f"{node.operator} in layout {attrs.layout}")
+        return BoxRefusal(f"{node.operator} in layout {attrs.layout}")
     method, mode, rounding = str(attrs.method), str(attrs.coordinate_transformation_mode), str(attrs.rounding_method)
     spans: list[Span] = list(box[:2])
     for span, n, m in zip(box[2:], data.shape[2:], node.results[0].shape[2:]):
         first, last = (position(o, n, m, mode) for o in (span[0], span[1] - 1))
         if first is None or last is None or method != "nearest_neighbor" and method not in _AROUND:
-            return Refusal(f"{node.operator} with {method}, {mode}")
+            return BoxRefusal(f"{node.operator} with {method}, {mode}")
         if n == m:
             spans.append(span)
         elif method == "nearest_neighbor":

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 from ...words.group import Node
 from .attributes import ints
-from .box import Box, Needs, Refusal, Span, need, whole
+from .box import Box, BoxRefusal, Needs, Span, need, whole
 
 
-def permute(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def permute(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     axes = node.call.attrs.axes
     order = list(range(len(box)))[::-1] if axes is None else [a % len(box) for a in ints(axes)]
     spans: list[Span] = [(0, 0)] * len(box)
@@ -27,13 +27,13 @@ def permute(node: Node, _output: int, box: Box) -> Needs | Refusal:
     return (need(node.inputs[0], spans),)
 
 
-def reshape(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def reshape(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     data, result = node.inputs[0], node.results[0]
     if box == whole(result):
         return (need(data, whole(data)),)
     runs = _runs(data.shape, result.shape)
     if runs is None:
-        return Refusal(f"reshaping {list(data.shape)} to {list(result.shape)} mixes axes")
+        return BoxRefusal(f"reshaping {list(data.shape)} to {list(result.shape)} mixes axes")
     spans: list[Span] = [(0, 1)] * len(data.shape)
     for into, out in runs:
         flat = _flat([box[a] for a in out], [result.shape[a] for a in out])

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...words.group import Node, Value
 from .attributes import integer, ints, own
-from .box import Box, Needs, Refusal, Span, intersect, is_empty, need, whole
+from .box import Box, BoxRefusal, Needs, Span, intersect, is_empty, need, whole
 
 
 def stepped(span: Span, begin: int, step: int) -> Span:
@@ -15,7 +15,7 @@ def stepped(span: Span, begin: int, step: int) -> Span:
     return min(ends), max(ends) + 1
 
 
-def strided_slice(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def strided_slice(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     """Starts below zero count from the end, and are clamped to the tensor as NumPy's are."""
     data, *bounds = node.operands
     axes, begin, end = (ints(b) for b in bounds[:3])
@@ -28,12 +28,12 @@ def strided_slice(node: Node, _output: int, box: Box) -> Needs | Refusal:
     return (need(data, spans),)
 
 
-def own_slice(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def own_slice(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     a = own(node)
     return (need(node.inputs[0], [stepped(*axis) for axis in zip(box, a["begin"], a["step"])]),)
 
 
-def split(node: Node, output: int, box: Box) -> Needs | Refusal:
+def split(node: Node, output: int, box: Box) -> Needs | BoxRefusal:
     axis = int(node.call.attrs.axis) % len(box)
     start = sum(r.shape[axis] for r in node.results[:output])
     spans = list(box)
@@ -41,7 +41,7 @@ def split(node: Node, output: int, box: Box) -> Needs | Refusal:
     return (need(node.inputs[0], spans),)
 
 
-def concat(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def concat(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     """Each part that the box meets; the others are not read at all."""
     attrs = node.call.attrs
     axis = 0 if attrs.axis is None else integer(attrs.axis) % len(box)
@@ -56,12 +56,12 @@ def concat(node: Node, _output: int, box: Box) -> Needs | Refusal:
     return tuple(needs)
 
 
-def upsample(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def upsample(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     factors = own(node)["factors"]
     return (need(node.inputs[0], [(lo // f, (hi - 1) // f + 1) for (lo, hi), f in zip(box, factors)]),)
 
 
-def tile(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def tile(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     """y[i] = x[i mod size]; repeats may name axes in front that x does not have."""
     data = node.inputs[0]
     own_axes = box[len(box) - len(data.shape) :]
@@ -82,17 +82,17 @@ def table_span(table: np.ndarray, size: int) -> Span:
     return int(positions.min()), int(positions.max()) + 1
 
 
-def _known(node: Node, index: Value) -> Refusal | None:
-    return Refusal(f"{node.operator} reads at positions computed at run time") if index.constant is None else None
+def _known(node: Node, index: Value) -> BoxRefusal | None:
+    return BoxRefusal(f"{node.operator} reads at positions computed at run time") if index.constant is None else None
 
 
-def take(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def take(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     """x at positions of a table along one axis. Resizing to the nearest and pads in "edge", "reflect" and "wrap" modes
     come as this; the table has their rounding and their borders, so nothing is left to be computed here."""
     data, index = node.operands[:2]
     axis = node.call.attrs.axis if node.operator == "relax.take" else own(node)["axis"]
     if axis is None:
-        return Refusal("it reads a tensor as if it had one axis")
+        return BoxRefusal("it reads a tensor as if it had one axis")
     return _known(node, index) or _taken(data, index, integer(axis) % len(data.shape), box)
 
 
@@ -107,7 +107,7 @@ def _taken(data: Value, index: Value, axis: int, box: Box) -> Needs:
     )
 
 
-def resample(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def resample(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     """Interpolation along one axis: output o reads index[o, :]. Positions and weights were computed for the whole axis,
     from the global lengths and scales, whatever box is asked for."""
     data, index, weight = node.inputs

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from ...words.group import Node
 from .attributes import own
-from .box import Box, Needs, Refusal, Span, need
+from .box import Box, BoxRefusal, Needs, Span, need
 from .windows import group_channels
 
 Reads = Callable[[Span, int, int, int, int], "Span | None"]
@@ -51,7 +51,7 @@ def taps_that_count(span: Span, kernel: int, stride: int, dilation: int, begin: 
     return (min(found), max(found) + 1) if found else None
 
 
-def conv_transpose(node: Node, _output: int, box: Box, reads: Reads = axis_reads) -> Needs | Refusal:
+def conv_transpose(node: Node, _output: int, box: Box, reads: Reads = axis_reads) -> Needs | BoxRefusal:
     data, weight = node.inputs[:2]
     a = own(node)
     spatial = []

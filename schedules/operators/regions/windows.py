@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...words.group import Node
 from .attributes import ints, once, own
-from .box import Box, Fill, Needs, Refusal, Span, need
+from .box import Box, BoxRefusal, Fill, Needs, Span, need
 from .pads import constant_fill
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def windows(
     return [window(*axis) for axis in zip(box, kernel, strides, dilations, begin)]
 
 
-def conv(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def conv(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     """All channels of the groups that the output channels belong to, and the weights of those channels."""
     data, weight = node.inputs[:2]
     found = _conv(node)
-    if isinstance(found, Refusal):
+    if isinstance(found, BoxRefusal):
         return found
     strides, dilation, begin, groups = found
     spatial = windows(box[2:], weight.shape[2:], strides, dilation, begin)
@@ -51,11 +51,11 @@ def conv(node: Node, _output: int, box: Box) -> Needs | Refusal:
 
 
 @once
-def _conv(node: Node) -> tuple[list[int], list[int], list[int], int] | Refusal:
+def _conv(node: Node) -> tuple[list[int], list[int], list[int], int] | BoxRefusal:
     """Strides, dilation, padding before, and groups."""
     attrs = node.call.attrs
     if not str(attrs.data_layout).startswith("NC") or not str(attrs.kernel_layout).startswith("OI"):
-        return Refusal(f"{node.operator} in layout {attrs.data_layout}, {attrs.kernel_layout}")
+        return BoxRefusal(f"{node.operator} in layout {attrs.data_layout}, {attrs.kernel_layout}")
     rank = len(node.inputs[0].shape) - 2
     return ints(attrs.strides), ints(attrs.dilation), ints(attrs.padding)[:rank], int(attrs.groups)
 
@@ -67,9 +67,9 @@ def group_channels(span: Span, out: int, into: int) -> Span:
 
 
 def _relax_pool(fill: Fill) -> Callable[..., Expr]:
-    def pool(node: Node, _output: int, box: Box) -> Needs | Refusal:
+    def pool(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
         found = _pool(node)
-        if isinstance(found, Refusal):
+        if isinstance(found, BoxRefusal):
             return found
         spatial = windows(box[2:], *found)
         return (need(node.inputs[0], [*box[:2], *spatial], fill),)
@@ -78,17 +78,17 @@ def _relax_pool(fill: Fill) -> Callable[..., Expr]:
 
 
 @once
-def _pool(node: Node) -> tuple[list[int], list[int], list[int], list[int]] | Refusal:
+def _pool(node: Node) -> tuple[list[int], list[int], list[int], list[int]] | BoxRefusal:
     """Kernel, strides, dilation and padding before."""
     attrs = node.call.attrs
     if not str(attrs.layout).startswith("NC"):
-        return Refusal(f"{node.operator} in layout {attrs.layout}")
+        return BoxRefusal(f"{node.operator} in layout {attrs.layout}")
     rank = len(node.inputs[0].shape) - 2
     return ints(attrs.pool_size), ints(attrs.strides), ints(attrs.dilation), ints(attrs.padding)[:rank]
 
 
 def _own_pool(fill: Fill) -> Callable[..., Expr]:
-    def pool(node: Node, _output: int, box: Box) -> Needs | Refusal:
+    def pool(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
         a = own(node)
         spatial = windows(box[2:], a["kernel"], a["strides"], a["dilations"], a["begin"])
         return (need(node.inputs[0], [*box[:2], *spatial], fill),)
@@ -96,14 +96,14 @@ def _own_pool(fill: Fill) -> Callable[..., Expr]:
     return pool
 
 
-def channel_window(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def channel_window(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     """``size`` neighbouring channels, zero outside."""
     size = int(own(node)["size"])
     channels = window(box[1], size, 1, 1, (size - 1) // 2)
     return (need(node.inputs[0], [box[0], channels, *box[2:]], "zero"),)
 
 
-def dot_conv(node: Node, _output: int, box: Box) -> Needs | Refusal:
+def dot_conv(node: Node, _output: int, box: Box) -> Needs | BoxRefusal:
     """The needs of a convolution of bytes, outside of whose data a byte stands for zero."""
     (data, weight), a = node.inputs[:2], own(node)
     spatial = windows(box[2:], weight.shape[2:], a["strides"], a["dilations"], a["begin"])
