@@ -1,6 +1,7 @@
-/* Preloaded into a process: one call of a function that four pointers are given to, and how often any thread asked the
-   allocator or the system for memory while it ran. */
+/* Preloaded into a process, or linked to one before libc: one call of a function that four pointers are given to, and how
+   often any thread asked the allocator or the system for memory while it ran. */
 #define _GNU_SOURCE
+#include "allocations.h"
 #include <stddef.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -74,7 +75,6 @@ static int one_piece(void *a, void *b, void *c, void *d) {
     return 0;
 }
 
-/* 1 where the counting works: of a call that asks once. */
 long halotile_counts(void) {
     long found = 0;
     halotile_counted(one_piece, NULL, NULL, NULL, NULL, &found);

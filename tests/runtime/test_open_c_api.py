@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from c_programs import MAIN, STRICT, link, run, run_sanitized
+from c_programs import MAIN, STRICT, counting, link, run, run_sanitized
 from halotile.compiler.codegen.conditions import condition_text
 from halotile.compiler.codegen.library import build_library, write_sources
 from halotile.compiler.codegen.link import RUNTIME
@@ -48,7 +48,7 @@ def test_only_the_functions_of_shapes_are_exported(built, open_spec):
 
 def test_arenas_are_exact_at_every_shape_and_runs_allocate_nothing(built, cc, tmp_path):
     """Guards around arenas of 8 shapes on up to 4 threads, poison between runs, refused runs; see open_shapes.c."""
-    program = link(cc, built, "open_shapes.c", tmp_path, "-D_GNU_SOURCE", "-rdynamic")
+    program = link(cc, built, "open_shapes.c", tmp_path, *counting(tmp_path))
     assert run(program) == "allocations are counted, 0 of them by runs\n"
 
 

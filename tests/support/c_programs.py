@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from halotile.benchmarks.open_memory import SOURCE, counter
+
 MAIN = Path(__file__).parent.parent / "runtime" / "programs"
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
 
@@ -18,9 +20,15 @@ def run(*command: object, cwd: Path | None = None) -> str:
 
 def link(cc: str, built: Any, program: str, folder: Path, *flags: str) -> Path:
     """A strict C89 build of a test program against the shared library."""
-    command = [cc, "-std=c89", *STRICT, *flags, MAIN / program, f"-I{built.directory}", "-o", folder / "main"]
+    command = [cc, "-std=c89", *STRICT, MAIN / program, *flags, f"-I{built.directory}", "-o", folder / "main"]
     run(*command, built.library, f"-Wl,-rpath,{built.directory}", "-pthread", "-lm")
     return folder / "main"
+
+
+def counting(folder: Path) -> tuple[str, ...]:
+    """Flags of a program that counts calls of the allocator, as halotile.benchmarks.open_memory does."""
+    library = counter(folder)
+    return (f"-I{SOURCE.parent}", str(library), f"-Wl,-rpath,{library.parent}")
 
 
 def run_sanitized(*command: object) -> subprocess.CompletedProcess[str]:

@@ -1,40 +1,15 @@
 /* Exact arenas at many shapes: bytes around the arena stay as they are, what was in it does not matter, results are those
- * of the formula, and nothing is asked of the allocator while runs are under way. */
+ * of the formula, and nothing is asked of the allocator while runs are under way (see benchmarks/allocations.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "allocations.h"
 #include "open_net.h"
 
 #define GUARD 4096
 #define MOST 8
 
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t count, size_t bytes);
-void *__libc_realloc(void *place, size_t bytes);
-void *__libc_memalign(size_t alignment, size_t bytes);
-
-static volatile int counting, allocations;
-
-void *malloc(size_t bytes) {
-    allocations += counting;
-    return __libc_malloc(bytes);
-}
-
-void *calloc(size_t number, size_t bytes) {
-    allocations += counting;
-    return __libc_calloc(number, bytes);
-}
-
-void *realloc(void *place, size_t bytes) {
-    allocations += counting;
-    return __libc_realloc(place, bytes);
-}
-
-int posix_memalign(void **place, size_t alignment, size_t bytes) {
-    allocations += counting;
-    *place = __libc_memalign(alignment, bytes);
-    return *place == NULL;
-}
+static long allocations;
 
 static const open_net_shape shapes[MOST] = {{4, 10}, {1, 0}, {1, 2}, {7, 26}, {64, 1022}, {13, 34}, {64, 0}, {3, 4094}};
 static float *x, *m, *y;
@@ -77,16 +52,25 @@ static int is_right(const open_net_shape *shape) {
     return 1;
 }
 
+static int called(void *instance, void *shape, void *inputs, void *outputs) {
+    return open_net_run_shape(instance, shape, (const void **)inputs, (void **)outputs);
+}
+
+static int made(void *shape, void *instance, void *a, void *b) {
+    (void)a, (void)b;
+    return open_net_create_for(2, shape, (open_net_instance **)instance);
+}
+
 static int run(open_net_instance *instance, const open_net_shape *shape) {
     const void *inputs[OPEN_NET_INPUTS];
     void *outputs[OPEN_NET_OUTPUTS];
+    long asked;
     int code;
     inputs[0] = x;
     inputs[1] = m;
     outputs[0] = y;
-    counting = 1;
-    code = open_net_run_shape(instance, shape, inputs, outputs);
-    counting = 0;
+    code = halotile_counted(called, instance, (void *)shape, (void *)inputs, outputs, &asked);
+    allocations += asked;
     return code;
 }
 
@@ -138,6 +122,7 @@ static int check(const open_net_shape *shape, int threads, int poison) {
 int main(void) {
     open_net_shape largest = {OPEN_NET_BATCH_MAX, 4096}, typical = OPEN_NET_TYPICAL_SHAPE;
     open_net_instance *instance;
+    long asked;
     int i, threads, code;
     x = malloc(open_net_input_0_bytes_for(&largest));
     m = malloc(open_net_input_1_bytes_for(&largest));
@@ -167,11 +152,8 @@ int main(void) {
         }
     }
     open_net_destroy(instance);
-    counting = 1;
-    code = open_net_create_for(2, &largest, &instance);
-    counting = 0;
-    printf("%s, %d of them by runs\n", code || !allocations ? "nothing is counted" : "allocations are counted",
-           allocations - 1);
+    code = halotile_counted(made, &largest, &instance, NULL, NULL, &asked);
+    printf("%s, %ld of them by runs\n", code || asked < 1 ? "nothing is counted" : "allocations are counted", allocations);
     open_net_destroy(instance);
     return 0;
 }
