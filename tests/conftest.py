@@ -19,6 +19,7 @@ from typing import Any
 import costs
 import pytest
 import quick
+from dealing import dealt
 from hypothesis import HealthCheck, settings
 
 VARIABLE = "HALOTILE_CACHE"
@@ -60,6 +61,14 @@ def _one_thread_for_references() -> None:
         real(self, model, sess_options, *more, **named)
 
     onnxruntime.InferenceSession.__init__ = start
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Every worker of several puts them into the same order."""
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        root = config.rootpath
+        items[:] = dealt(items, lambda item: item.path.relative_to(root).as_posix(), costs.read_costs(), workers)
 
 
 def pytest_collection_finish() -> None:

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import quick
 from costs import VARIABLE, read_costs
+from dealing import UNKNOWN, dealt
 
 IMPORTS = {
     "schedules/conv.py": {"schedules/tile.py"},
@@ -75,3 +77,26 @@ def test_no_test_begins_when_time_is_up(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_costs_of_files_that_have_gone_are_passed_over() -> None:
     assert quick.choose(IMPORTS, [], {**COSTS, "tests/test_gone.py": (1.0, 0)}, 45.0)[0] == ["tests/test_words.py"]
     assert read_costs()
+
+
+def test_workers_begin_with_what_takes_longest() -> None:
+    costs = {"a": (1.0, 0), "b": (50.0, 3), "c": (30.0, 0), "e": (5.0, 0)}  # "d" has never been measured
+    tests = [(file, i) for file in "abcde" for i in range(3)]
+    one, two = (dealt(tests, lambda test: test[0], costs, workers) for workers in (1, 2))
+    assert [file for file, i in one if i == 0] == ["b", "c", "d", "e", "a"] and costs["c"][0] > UNKNOWN > costs["e"][0]
+    assert [file for file, i in two if i == 0] == ["b", "e", "c", "d", "a"]
+    assert sorted(two) == tests and all([t for t in two if t[0] == file] == tests[i * 3 : i * 3 + 3]
+                                        for i, file in enumerate("abcde"))  # fmt: skip
+
+
+def test_workers_of_this_run_are_dealt_to(request: pytest.FixtureRequest) -> None:
+    names = sorted(read_costs(), key=lambda name: read_costs()[name][0])[-5:]
+    items = [SimpleNamespace(path=quick.ROOT / name) for name in names]
+    own = str(quick.ROOT / "tests" / "conftest.py")
+    [conftest] = [p for p in request.config.pluginmanager.get_plugins() if getattr(p, "__file__", "") == own]
+    for workers, wanted in ((1, names), (2, dealt(names, str, read_costs(), 2))):
+        config = SimpleNamespace(workerinput={"workercount": workers}, rootpath=quick.ROOT)
+        order = list(items)
+        conftest.pytest_collection_modifyitems(config, order)
+        assert [item.path.relative_to(quick.ROOT).as_posix() for item in order] == wanted
+    assert wanted[0] == names[-1]
