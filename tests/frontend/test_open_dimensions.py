@@ -131,10 +131,22 @@ def test_a_condition_that_depends_on_the_length_is_refused() -> None:
         operators(finished(g, y))
 
 
-def test_squeeze_of_what_may_be_one_is_refused() -> None:
+def test_squeeze_without_axes_leaves_dimensions_that_are_longer_than_one() -> None:
+    """At 1 the rank would be another: a build for that size says so."""
     g = Raw(17)
+    model = finished(g, g("Squeeze", g.input("x", ("n", 1, "m", 3))))
+    assert operators(model)[2] == ["n, m, 3"]
+    assert bounds_of(model)["n"][:2] == bounds_of(model)["m"][:2] == (2, None)
+    assert "would be dropped at 1" in bounds_of(model)["n"][2]
+    fixed = import_model(model, {"n": (1,)}, True).outputs[0].shape
+    assert len(fixed) == 2 and fixed[1] == 3
+
+
+def test_squeeze_without_axes_of_what_is_one_at_most_is_refused() -> None:
+    g = Raw(17)
+    x = g("Slice", g.input("x", ("n", 3)), g.const([0]), g.const([1]), g.const([0]))
     with pytest.raises(UnsupportedError, match="an open dimension of .* may be one"):
-        operators(finished(g, g("Squeeze", g.input("x", ("n", 1, 3)))))
+        operators(finished(g, g("Squeeze", x)))
 
 
 def test_a_local_function_computes_shapes() -> None:

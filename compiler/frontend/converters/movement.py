@@ -72,8 +72,8 @@ def flatten(node: OnnxNode) -> OnnxValue:
 def squeeze(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     axes = node.ints(1, "its axes", "axes")
-    if axes is None and is_open(x.shape):
-        raise Open(f"its axes are not given, and an open dimension of {x} may be one")
+    if axes is None:
+        _longer_than_one(node, x)
     chosen = [i for i, d in enumerate(x.shape) if d == 1] if axes is None else normal_axes(axes, x.rank)
     for axis in chosen:
         if isinstance(x.shape[axis], Dim) and not node.guarded:
@@ -82,6 +82,15 @@ def squeeze(node: OnnxNode) -> OnnxValue:
     if any(x.shape[a] != 1 for a in chosen):
         raise Refusal(f"axes {chosen} of {x} are not all one long")
     return node.reshape(x, [d for i, d in enumerate(x.shape) if i not in chosen])
+
+
+def _longer_than_one(node: OnnxNode, x: OnnxValue) -> None:
+    """Rules out that an open dimension is one long, which a Squeeze without axes would drop."""
+    for dim in filter(lambda d: isinstance(d, Dim) and bounds(d)[0] < 2, x.shape):
+        if node.guarded or bounds(dim)[1] < 2:
+            raise Open(f"its axes are not given, and an open dimension of {x} may be one")
+        why = "as it would be dropped at 1, where a number fixes it"
+        require_at_least(dim, 2, f"a Squeeze without axes of {x}", why)
 
 
 @converts("Unsqueeze")
