@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from ...schedules.words.dims import (
     Atom,
     Dim,
+    Monomial,
     Open,
     bounds,
     is_whole,
@@ -29,6 +30,7 @@ from ...schedules.words.dims import (
     quotient,
     terms_of,
 )
+from ...schedules.words.factors import factors_of
 from ...schedules.words.refusal import Refusal
 from ...schedules.words.size_like import SizeLike
 from ...schedules.words.sizes import replaced
@@ -213,6 +215,8 @@ def learn_at_least(value: SizeLike, least: int, why: str) -> None:
     for lesser in [m for m, factor in terms.items() if factor == 1 and len(m) == 1 and m[0].kind == "min"]:
         for operand in lesser[0].operands if len(terms) > 1 else ():
             learn_at_least(value - Dim({lesser: 1}) + operand, least, why)
+    for factor in _counts(terms, least):
+        learn_at_least(factor, 1, why)
     below = -least
     least -= terms.pop((), 0)
     if len(terms) != 1:
@@ -235,6 +239,15 @@ def learn_at_least(value: SizeLike, least: int, why: str) -> None:
         for operand, other in zip(atom.operands, reversed(ends)):
             if atom.kind == "min" or other < most:  # the other one does not reach it
                 learn_at_least(operand, int(most), why)
+
+
+def _counts(terms: Mapping[Monomial, SizeLike], least: int) -> list[Dim]:
+    """The factors of a product of counts that is at least ``least`` and so not zero."""
+    factored = factors_of(terms)
+    if factored is None or least <= factored[1]:
+        return []
+    found = [Dim(f) for f in factored[0]]
+    return found if all(is_whole(f) and bounds(f, 0)[0] >= 0 for f in found) else []
 
 
 def broadcast(*shapes: Sequence[SizeLike]) -> tuple[SizeLike, ...]:

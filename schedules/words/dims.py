@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from .atoms import INFINITY, KNOWN, Atom, Monomial, variable
+from .factors import factors_of, product, times
 from .refusal import Refusal
 from .size_like import SizeLike
 
@@ -196,12 +197,12 @@ def bounds(value: SizeLike, depth: int = 2) -> tuple[float, float]:
     low: float = 0
     high: float = 0
     for monomial, factor in value.terms.items():
-        a, b = 1.0, 1.0
-        for atom in monomial:
-            ends = [_times(p, q) for p in (a, b) for q in (atom.low, atom.high)]
-            a, b = min(ends), max(ends)
-        ends = [_times(float(factor), a), _times(float(factor), b)]
-        low, high = low + min(ends), high + max(ends)
+        a, b = product([(float(factor), float(factor)), *((atom.low, atom.high) for atom in monomial)])
+        low, high = low + a, high + b
+    factored = factors_of(value.terms) if math.isinf(low) or math.isinf(high) else None
+    if factored is not None:
+        a, b = product(bounds(_made(f), 0) for f in factored[0])
+        low, high = max(low, a + factored[1]), min(high, b + factored[1])
     if depth and (math.isinf(low) or math.isinf(high)):
         for rest, most in _remainders(value):
             a, b = bounds(rest, depth - 1)
@@ -216,7 +217,7 @@ def bounds(value: SizeLike, depth: int = 2) -> tuple[float, float]:
         high = high if math.isinf(b) else min(high, math.floor(b + more))
     for known, *limits in KNOWN.get() if depth else ():
         for factor in {Fraction(value.terms[m]) / Fraction(f) for m, f in known.terms.items() if m in value.terms}:
-            rest, ends = bounds(value - known * factor, depth - 1), [_times(float(factor), e) for e in limits]
+            rest, ends = bounds(value - known * factor, depth - 1), [times(float(factor), e) for e in limits]
             low, high = max(low, rest[0] + min(ends)), min(high, rest[1] + max(ends))
     return low, high
 
@@ -262,10 +263,6 @@ def _remainders(value: Dim) -> Iterable[tuple[SizeLike, int]]:
             rest = value + (floor_div(inner, m) - whole * b) * (factor // b)
             if len(terms_of(rest)) < len(value.terms):
                 yield rest, -(factor // b) * (b - 1)
-
-
-def _times(a: float, b: float) -> float:
-    return 0.0 if a == 0 or b == 0 else a * b
 
 
 def floor_div(a: SizeLike, b: SizeLike) -> SizeLike:

@@ -62,13 +62,16 @@ def at_sizes(sizes: Mapping[str, int]) -> Iterator[None]:
 
 
 def known_limits(conditions: Iterable[SizeLike]) -> tuple[tuple[SizeLike, float, float], ...]:
-    """The bounds of dims of several symbols among what runs must satisfy, for :data:`KNOWN`."""
-    ends = {"at least": lambda n: (n, math.inf), "at most": lambda n: (-math.inf, n)}
-    return tuple(
-        (c.left, *ends[c.relation](c.right))
-        for c in conditions
-        if c.relation in ends and isinstance(c.left, Dim) and len(symbols_of(c.left)) > 1
-    )
+    """The bounds of dims of several symbols among what runs must satisfy, for :data:`KNOWN`: one of each dim, whatever
+    number stands beside it."""
+    found: dict[SizeLike, tuple[float, float]] = {}
+    for c in conditions:
+        if c.relation in ("at least", "at most") and isinstance(c.left, Dim) and len(symbols_of(c.left)) > 1:
+            beside = c.left.terms.get((), 0)
+            low, high = found.get(c.left - beside, (-math.inf, math.inf))
+            limit = c.right - beside
+            found[c.left - beside] = (max(low, limit), high) if c.relation == "at least" else (low, min(high, limit))
+    return tuple((dim, *ends) for dim, ends in found.items())
 
 
 def plan_for(symbols: Iterable[Any], conditions: Iterable[Any]) -> None:
