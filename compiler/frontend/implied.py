@@ -208,6 +208,15 @@ def require_at_least(
             assume(value, "at least", least, f"{what}: {value} is taken to be at least {least}")
 
 
+def require_longer(shape: Sequence[SizeLike], guarded: bool, what: str) -> None:
+    """Dims that a Squeeze without axes would drop at 1, and so are longer; Open in a branch, of which no fact comes."""
+    for dim in [d for d in shape if isinstance(d, Dim) and bounds(d)[0] < 2]:
+        if guarded or bounds(dim)[1] < 2:
+            raise Open(f"its axes are not given, and an open dimension of {what} may be one")
+        why = "as it would be dropped at 1, where a number fixes it"
+        require_at_least(dim, 2, f"a Squeeze without axes of {what}", why)
+
+
 def learn_at_least(value: SizeLike, least: int, why: str) -> None:
     """The least that the symbol of f n + c, floor(n / k), max(n, k) or min(n, k) must be, the most of c - f n, the
     symbols of a product that is not zero, and both sides of min(n, k) + rest; nothing for a dim of another form."""

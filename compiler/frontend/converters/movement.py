@@ -13,7 +13,15 @@ from ....schedules.operators.movement import MOST_PARTS
 from ....schedules.words.cases import settled
 from ....schedules.words.dims import Dim, Open, Size, bounds, is_open, maximum, minimum, quotient
 from ....schedules.words.refusal import Refusal
-from ..implied import broadcast, equal, learn_at_least, learn_at_most, require_at_least, require_equal
+from ..implied import (
+    broadcast,
+    equal,
+    learn_at_least,
+    learn_at_most,
+    require_at_least,
+    require_equal,
+    require_longer,
+)
 from ..node import OnnxNode, normal_axes, normal_axis
 from ..registry import converts
 from ..value import OnnxValue
@@ -73,7 +81,7 @@ def squeeze(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     axes = node.ints(1, "its axes", "axes")
     if axes is None:
-        _longer_than_one(node, x)
+        require_longer(x.shape, node.guarded, str(x))
     chosen = [i for i, d in enumerate(x.shape) if d == 1] if axes is None else normal_axes(axes, x.rank)
     for axis in chosen:
         if isinstance(x.shape[axis], Dim) and not node.guarded:
@@ -82,15 +90,6 @@ def squeeze(node: OnnxNode) -> OnnxValue:
     if any(x.shape[a] != 1 for a in chosen):
         raise Refusal(f"axes {chosen} of {x} are not all one long")
     return node.reshape(x, [d for i, d in enumerate(x.shape) if i not in chosen])
-
-
-def _longer_than_one(node: OnnxNode, x: OnnxValue) -> None:
-    """Rules out that an open dimension is one long, which a Squeeze without axes would drop."""
-    for dim in filter(lambda d: isinstance(d, Dim) and bounds(d)[0] < 2, x.shape):
-        if node.guarded or bounds(dim)[1] < 2:
-            raise Open(f"its axes are not given, and an open dimension of {x} may be one")
-        why = "as it would be dropped at 1, where a number fixes it"
-        require_at_least(dim, 2, f"a Squeeze without axes of {x}", why)
 
 
 @converts("Unsqueeze")
