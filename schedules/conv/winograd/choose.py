@@ -4,7 +4,6 @@ of all that the registers, the outputs and the memory have room for."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 
 from ....targets.target import Target
@@ -12,8 +11,9 @@ from ...instructions.amx import ROWS, SUMS
 from ...instructions.int8_dot import PAIRS, multiplier
 from ...kernel.register_budget import free_registers
 from ..facts import ConvFacts
-from .cost import direct_cycles, plan_cycles, reached_share
+from .cost import cycles_of_plans, direct_cycles, reached_share
 from .plan import Layer, Pairs, WinogradPlan, all_transforms, held_bytes, products_for
+from .plan_table import PlanTable, in_arrays
 from .transform import F2, Transform
 
 LEAST_CHANNELS = 16  # fewer leave the products no longer than the transforms
@@ -93,42 +93,34 @@ def _fronts(
 ) -> tuple[tuple[tuple[int, WinogradPlan], ...], ...]:
     """Of each transform that the outputs have room for: the bytes that a core holds, and the plan, for all plans that
     no other beats in both, from the fastest on. ``native`` makes targets differ that are equal otherwise."""
-    fronts = []
-    for plans in _sorted_plans(target, layer, split):
-        front: list[tuple[int, WinogradPlan]] = []
-        for plan in plans:
-            held = held_bytes(target.lanes(layer.dtype), layer.channels, plan)
-            if not front or held < front[-1][0]:
-                front.append((held, plan))
-        fronts.append(tuple(front))
-    return tuple(fronts)
+    return tuple(table.front(table.best_first(TIE)) for table in _tables(target, layer, split))
 
 
 def sorted_plans(target: Target, facts: ConvFacts, split: bool = False) -> list[list[WinogradPlan]]:
     """All plans of each transform that the outputs have room for, those with the fewest cycles first."""
-    return _sorted_plans(target, Layer.of(facts), split)
+    tables = _tables(target, Layer.of(facts), split)
+    return [[table.plan(i) for i in table.best_first(TIE)] for table in tables]
 
 
-def _sorted_plans(target: Target, layer: Layer, split: bool) -> list[list[WinogradPlan]]:
+def _tables(target: Target, layer: Layer, split: bool) -> list[PlanTable]:
     """The same, transforms with products of parts apart from those with multiply-adds."""
     able = [t for t in all_transforms(layer) if not layer.half or t.growth <= target.half_growth]
-    found = [_plans(target, layer, t) for t in able]
+    found = [_table(target, layer, t) for t in able]
     floats = not layer.plain and not layer.half and layer.whole is None
     if split and floats and layer.strides[0] == layer.strides[1] and layer.kernel == F2.kernel:
-        found += [_plans(target, layer, t, products_for(t)) for t in able]
-    return [_in_order(target.lanes(layer.dtype), layer.channels, list(plans)) for plans in found]
+        found += [_table(target, layer, t, products_for(t)) for t in able]
+    return found
 
 
-def _in_order(lanes: int, channels: int, plans: list[WinogradPlan]) -> list[WinogradPlan]:
-    """Those with the fewest cycles first; of as many in the same register tile, the one with the least scratch."""
-    found = sorted(plans, key=lambda p: p.cycles)
-    best = found[:1]
-    ties = [p for b in best for p in found if p.cycles <= TIE * b.cycles and (p.rows, p.vectors) == (b.rows, b.vectors)]
-    return sorted(ties, key=lambda p: held_bytes(lanes, channels, p)) + [p for p in found if p not in ties]
+def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs = ()) -> list[WinogradPlan]:
+    """All plans of a transform, from small register tiles and few strips on."""
+    table = _table(target, layer, transform, products)
+    return [table.plan(i) for i in range(len(table))]
 
 
-def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs = ()) -> Iterator[WinogradPlan]:
-    blocks = -(-layer.outputs // target.lanes(layer.dtype))
+def _table(target: Target, layer: Layer, transform: Transform, products: Pairs = ()) -> PlanTable:
+    lanes = target.lanes(layer.dtype)
+    blocks = -(-layer.outputs // lanes)
     rows_of_tiles, columns_of_tiles = (
         d * -(-extent // (d * m)) for extent, d, m in zip(layer.out_spatial, layer.dilation, transform.tile)
     )
@@ -136,19 +128,21 @@ def _plans(target: Target, layer: Layer, transform: Transform, products: Pairs =
     reached = 1.0 if products else reached_share(target, layer, transform)
     total = layer.batch * grid[0] * grid[1]
     registers = target if layer.whole is None else multiplier(target, PAIRS)
+    varied = []
     for rows, vectors in _matrix_tiles(blocks) if products else _register_tiles(registers, blocks):
         chunks = -(-blocks // vectors)
+        parted = [-(-chunks // g) for g in sorted({g for g in (1, 2, 4, 8, 16, chunks) if g <= chunks})]
+        groups = [-(-chunks // per) for per in parted]
         for strips in _strip_counts(total, rows):
             strip = -(-total // strips)
             used = -(-total // strip)
-            for groups in sorted({g for g in (1, 2, 4, 8, 16, chunks) if g <= chunks}):
-                per = -(-chunks // groups)
-                split = -(-chunks // per)
-                plan = WinogradPlan(
-                    transform, grid, rows, vectors, strip, used, chunks, split, 0.0, planes, products, layer.plain,
-                    layer.half, layer.whole is not None,
-                )  # fmt: skip
-                yield replace(plan, cycles=plan_cycles(target, layer.channels, plan) / reached)
+            varied += [(rows, vectors, strip, used, chunks, g) for g in groups]
+    alike = WinogradPlan(
+        transform, grid, 0, 0, 0, 0, 0, 0, 0.0, planes, products, layer.plain, layer.half, layer.whole is not None
+    )
+    plans = in_arrays(alike, varied)
+    cycles = cycles_of_plans(target, layer.channels, plans) / reached
+    return PlanTable(plans, cycles, held_bytes(lanes, layer.channels, plans))
 
 
 def _register_tiles(target: Target, blocks: int) -> Iterator[tuple[int, int]]:

@@ -15,14 +15,18 @@ Cycles and shares that no fact of the target tells are fitted constants (targets
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
+
+import numpy as np
 
 from ....targets.target import Target
 from ...instructions.amx import SUMS, block_cycles, loads_of
 from ...instructions.bf16_parts import parts_of
 from ...instructions.int8_dot import PAIRS, SUMMED, multiplier
+from ..box_cost import Numbers
 from ..facts import ConvFacts
 from ..register_tile import Space, choose_tile
 from ..weight_bandwidth import stream_rate
@@ -89,42 +93,56 @@ def starved(target: Target) -> bool:
     return target.lanes() * 4 / target.far_bytes * target.fma_ports >= target.fitted.winograd.starved
 
 
-def _matrix_cycles(target: Target, channels: int, plan: WinogradPlan) -> float:
+def _matrix_cycles(target: Target, channels: int, plan: WinogradPlan, row_tiles: int, vectors: int) -> float:
     """Of a strip's products for one xi and chunk on the matrix unit."""
     steps = -(-plan.planes * -(-channels // target.lanes()) // 2)
-    high = SUMS // plan.vectors
-    whole, rest = divmod(plan.row_tiles, high)
-    step = whole * _step_cycles(target, high, plan) + (_step_cycles(target, rest, plan) if rest else 0.0)
-    return steps * step + target.fitted.winograd.stored * plan.row_tiles * plan.vectors
+    high = SUMS // vectors
+    whole, rest = divmod(row_tiles, high)
+    step = whole * _step_cycles(target, (high, vectors), plan)
+    step += _step_cycles(target, (rest, vectors), plan) if rest else 0.0
+    return steps * step + target.fitted.winograd.stored * row_tiles * vectors
 
 
-def _step_cycles(target: Target, high: int, plan: WinogradPlan) -> float:
-    """Of a step of a block of ``high`` registers of tiles."""
-    shape = high, plan.vectors
+def _step_cycles(target: Target, shape: tuple[int, int], plan: WinogradPlan) -> float:
+    """Of a step of a block of ``shape`` registers, of tiles and of outputs."""
     loads = target.fitted.winograd.loaded * loads_of(shape, plan.products)
     return target.fitted.unit.slower * block_cycles(shape, len(plan.products)) + loads
 
 
 def plan_cycles(target: Target, channels: int, plan: WinogradPlan) -> float:
+    """The predicted cycles of ``plan``."""
+    return float(cycles_of_plans(target, channels, plan))
+
+
+def _of_each(function: Callable[..., float], *numbers: Numbers) -> Numbers:
+    """``function`` of numbers, or of each element of arrays: once of those that are equal."""
+    arrays = np.broadcast_arrays(*numbers)
+    entries = list(zip(*(a.ravel().tolist() for a in arrays)))
+    known = {entry: function(*entry) for entry in set(entries)}
+    return np.reshape([known[entry] for entry in entries], arrays[0].shape)
+
+
+def cycles_of_plans(target: Target, channels: int, plan: WinogradPlan) -> Numbers:
+    """The same of many plans at once: ``plan`` has arrays in place of what they differ in (plan_table.py)."""
     if plan.half:
-        return HALF_SUMS * plan_cycles(doubled(target), channels, replace(plan, half=False))
+        return HALF_SUMS * cycles_of_plans(doubled(target), channels, replace(plan, half=False))
     lanes, t, fitted = target.lanes(), plan.transform, target.fitted.winograd
     depth, blocks_in = plan.planes * terms(channels, plan), plan.planes * -(-channels // lanes)
     data_bytes, product_bytes = scratch_bytes(lanes, channels, plan)
-    step = fitted.step + max(
-        (SUMMED if plan.whole else 1.0) * plan.rows * plan.vectors / target.fma_ports,
-        (plan.rows + plan.vectors) / 2,
-        1.0 if plan.whole else float(target.fma_latency),
-        (plan.vectors * lanes + (plan.rows if starved(target) else 0)) * 4 / target.fitted.memory.beside,
+    issued = np.maximum(
+        (SUMMED if plan.whole else 1.0) * plan.rows * plan.vectors / target.fma_ports, (plan.rows + plan.vectors) / 2
     )
+    loaded = (plan.vectors * lanes + (plan.rows if starved(target) else 0)) * 4 / target.fitted.memory.beside
+    latency = 1.0 if plan.whole else float(target.fma_latency)
+    step = fitted.step + np.maximum(np.maximum(issued, latency), loaded)
     share = plan.chunks_per_group / plan.chunks
     read = weight_bytes(lanes, channels, plan) * share
     panel = t.matrices * plan.vectors * vector_bytes(lanes, channels, plan)
     # a task: transform the strip's data, multiply by a group's weights, transform the products
     products = plan.row_tiles * (depth * step + 2 * plan.rows * plan.vectors)
     if plan.products:
-        products = _matrix_cycles(target, channels, plan)
-    products *= t.products * plan.chunks_per_group
+        products = _of_each(partial(_matrix_cycles, target, channels, plan), plan.row_tiles, plan.vectors)
+    products = products * (t.products * plan.chunks_per_group)
     data_ops = t.data_operations / target.fma_ports
     moved = fitted.moved_starved if starved(target) else fitted.moved
     if plan.products:
@@ -137,21 +155,26 @@ def plan_cycles(target: Target, channels: int, plan: WinogradPlan) -> float:
         data_ops, blocks_in = fitted.spread * (data_ops + fitted.moved * vectors * t.across.extent), depth
     transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
     slow = fitted.parts_rate if plan.products else 1.0
-    scratch, again_read = data_bytes + product_bytes, 0.0
-    if scratch + min(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes:
-        transforms += 2 * data_bytes / target.far_bytes  # written to and read from beyond the cache
-        again_read = plan.chunks_per_group * data_bytes / (slow * target.far_bytes)
+    scratch = data_bytes + product_bytes
+    spilled = scratch + np.minimum(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes
+    # written to and read from beyond the cache
+    transforms = transforms + np.where(spilled, 2 * data_bytes / target.far_bytes, 0.0)
+    again_read = np.where(spilled, plan.chunks_per_group * data_bytes / (slow * target.far_bytes), 0.0)
     beside = starved(target)  # data that return arrive beside the products, as weights do
     if not beside:
-        products += again_read
-    readers = max(1, target.cores // plan.groups)
-    first_stream = read / (slow * stream_rate(target, read / share, readers=readers)) + beside * again_read
-    later_stream = read / (slow * stream_rate(target, read / share, again=True)) + beside * again_read
+        products = products + again_read
+    readers = np.maximum(1, target.cores // plan.groups)
+    first_rate = _of_each(lambda size, readers: stream_rate(target, size, readers=readers), read / share, readers)
+    later_rate = _of_each(lambda size: stream_rate(target, size, again=True), read / share)
+    first_stream = read / (slow * first_rate) + beside * again_read
+    later_stream = read / (slow * later_rate) + beside * again_read
     exposed = fitted.exposed_starved if starved(target) and not plan.products else fitted.exposed
-    cold, again = (max(products, s) + exposed * min(products, s) for s in (first_stream, later_stream))
+    cold, again = (
+        np.maximum(products, s) + exposed * np.minimum(products, s) for s in (first_stream, later_stream)
+    )
     # tasks of one group follow each other on a core: only the first finds all of the weights cold
     fill = (read + scratch) / target.l2_bytes
-    lost = min(1.0, max(0.0, fill - fitted.fill) / fitted.fill)
+    lost = np.minimum(1.0, np.maximum(0.0, fill - fitted.fill) / fitted.fill)
     rounds = -(-plan.tasks // target.cores)
-    first = min(rounds, -(-rounds // plan.strips))
+    first = np.minimum(rounds, -(-rounds // plan.strips))
     return rounds * transforms + first * cold + (rounds - first) * (lost * again + (1 - lost) * products)

@@ -150,7 +150,7 @@ def scratch_bytes(lanes: int, channels: int, plan: WinogradPlan) -> tuple[int, i
 
 def held_bytes(lanes: int, channels: int, plan: WinogradPlan) -> int:
     """Bytes of a core's scratch that lie in the memory plan."""
-    return sum(-(-size // 64) * 64 for size in scratch_bytes(lanes, channels, plan) if size > STACK_BYTES)
+    return sum(-(-size // 64) * 64 * (size > STACK_BYTES) for size in scratch_bytes(lanes, channels, plan))
 
 
 def weight_bytes(lanes: int, channels: int, plan: WinogradPlan) -> int:
