@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import TargetError
 from .systems import ARCHITECTURES, DEFAULT_TRIPLES, architecture, hint, parse
+from .tvm_loading import load
 
 __all__ = ["ARCHITECTURES", "DEFAULT_TRIPLES", "architecture", "hint"]
 
@@ -72,6 +73,7 @@ def widens_float16(triple: str, cpu: str, switches: tuple[str, ...] = ()) -> boo
 
 
 def _codegen() -> Any:
+    load()
     from tvm.target import codegen
 
     return codegen

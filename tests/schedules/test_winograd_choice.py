@@ -15,6 +15,7 @@ from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import plan as winograd_plan
 from halotile.schedules.conv.winograd import weights as winograd_weights
+from halotile.schedules.conv.winograd.cost import plan_cycles, reached_share
 from halotile.schedules.conv.winograd.transform import F2, F4, F6
 from winograd_layers import conv, facts_of, random, server
 
@@ -160,6 +161,22 @@ def test_plans_cover_every_tile_and_channel(cin: int, cout: int, h: int, w: int,
             )
             assert plan.chunks * plan.vectors * target.lanes() >= cout
             assert plan.rows * plan.vectors + plan.vectors + 1 <= target.vector_registers
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("matrix", [False, True])
+def test_plans_cost_together_what_each_costs_alone(dtype: str, matrix: bool) -> None:
+    """To the bit, by which ties between plans are decided."""
+    layer = winograd_plan.Layer.of(facts_of(61, 97, 29, 53))._replace(half=dtype == "float16")
+    target, seen = server(), 0
+    for transform in winograd_plan.all_transforms(layer):
+        products = winograd_plan.products_for(transform) if matrix else ()
+        reached = 1.0 if products else reached_share(target, layer, transform)
+        for plan in choose._plans(target, layer, transform, products):
+            assert plan.cycles == plan_cycles(target, layer.channels, plan) / reached
+            assert type(plan.cycles) is float and type(plan.rows) is int
+            seen += 1
+    assert seen > 100
 
 
 def schedules(exact: bool, winograd: bool) -> list[str]:

@@ -139,7 +139,7 @@ def cycles_of_plans(target: Target, channels: int, plan: WinogradPlan) -> Number
     read = weight_bytes(lanes, channels, plan) * share
     panel = t.matrices * plan.vectors * vector_bytes(lanes, channels, plan)
     # a task: transform the strip's data, multiply by a group's weights, transform the products
-    products = plan.row_tiles * (depth * step + 2 * plan.rows * plan.vectors)
+    products: Numbers = plan.row_tiles * (depth * step + 2 * plan.rows * plan.vectors)
     if plan.products:
         products = _of_each(partial(_matrix_cycles, target, channels, plan), plan.row_tiles, plan.vectors)
     products = products * (t.products * plan.chunks_per_group)
@@ -153,7 +153,7 @@ def cycles_of_plans(target: Target, channels: int, plan: WinogradPlan) -> Number
         vectors = -(-plan.column // lanes)
         data_ops = vectors * (t.products + t.across.data_operations) / target.fma_ports
         data_ops, blocks_in = fitted.spread * (data_ops + fitted.moved * vectors * t.across.extent), depth
-    transforms = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
+    transforms: Numbers = plan.strip * (blocks_in * data_ops + plan.chunks_per_group * plan.vectors * result_ops)
     slow = fitted.parts_rate if plan.products else 1.0
     scratch = data_bytes + product_bytes
     spilled = scratch + np.minimum(panel, target.l2_bytes // 4) > 0.75 * target.l2_bytes

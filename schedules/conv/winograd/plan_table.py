@@ -26,14 +26,18 @@ class PlanTable:
 
     plans: WinogradPlan
     cycles: np.ndarray
-    held: np.ndarray
+    held: Numbers
 
     def __len__(self) -> int:
         return len(self.cycles)
 
     def plan(self, index: int) -> WinogradPlan:
-        own: dict[str, Numbers] = {name: int(getattr(self.plans, name)[index]) for name in VARIED}
-        return replace(self.plans, cycles=float(self.cycles[index]), **own)
+        alike = self.plans
+        rows, vectors, strip, strips, chunks, groups = (int(getattr(alike, name)[index]) for name in VARIED)
+        return WinogradPlan(
+            alike.transform, alike.tiles, rows, vectors, strip, strips, chunks, groups, float(self.cycles[index]),
+            alike.planes, alike.products, alike.plain, alike.half, alike.whole,
+        )  # fmt: skip
 
     def best_first(self, tie: float) -> list[int]:
         """The plans in order: those with the fewest cycles first; of as many (``tie`` times) in the same register tile,
@@ -51,7 +55,8 @@ class PlanTable:
 
     def front(self, order: Sequence[int]) -> tuple[tuple[int, WinogradPlan], ...]:
         """The bytes that a core holds, and the plan, for all plans that none before them in the order beats in that."""
-        held, found = self.held.tolist(), []
+        held = self.held.tolist()
+        found: list[tuple[int, WinogradPlan]] = []
         for i in order:
             if not found or held[i] < found[-1][0]:
                 found.append((held[i], self.plan(i)))
