@@ -36,6 +36,8 @@ def follow(node: OnnxNode, inputs: Sequence[OnnxValue | None], results: Sequence
         results[0].between = results[0].between or _held(node.operator, inputs)
     elif node.operator in ("Add", "Sub") and len(inputs) == 2:
         results[0].between = _moved(node.operator, first, inputs[1])
+    elif node.operator == "CumSum" and first.between is not None and len(inputs) == 2:
+        results[0].between = _counted(node, first, inputs[1])
 
 
 def _moved(operator: str, a: OnnxValue, b: OnnxValue | None) -> tuple[SizeLike, SizeLike] | None:
@@ -48,6 +50,15 @@ def _moved(operator: str, a: OnnxValue, b: OnnxValue | None) -> tuple[SizeLike, 
         return None
     low, high = a.between
     return (low + offset, high + offset) if operator == "Add" else (low - offset, high - offset)
+
+
+def _counted(node: OnnxNode, x: OnnxValue, axis: OnnxValue | None) -> tuple[SizeLike, SizeLike] | None:
+    """Of running sums of what is one number, as CumSum(ones) counts positions from 1."""
+    known = axis.array if axis is not None else None
+    low, high = x.between or (LEAST, MOST)
+    if known is None or known.size != 1 or isinstance(low, Dim) or low < 0 or low != high:
+        return None
+    return 0 if node.attr("exclusive", 0) else low, high * x.shape[int(known.reshape(-1)[0]) % x.rank]
 
 
 def _held(operator: str, inputs: Sequence[OnnxValue | None]) -> tuple[SizeLike, SizeLike] | None:

@@ -1,4 +1,4 @@
-"""Einsum of two operands as the matrix product it is."""
+"""Einsum of two operands as the matrix product it is, and products of a column and a row."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from tvm import relax
 
 from .graph import Graph, GraphNode
+from .patterns import is_float
+from .positions import is_one
 from .rule import STRICT, Declined, Rewrite, RewriteBuilder, Rule
 
 if TYPE_CHECKING:
@@ -105,3 +107,23 @@ def _arranged(b: RewriteBuilder, x: GraphNode, have: str, want: str, shape: list
     if have != want:
         x = b.call(op.permute_dims, x, [have.index(c) for c in want])
     return x if list(x.shape or ()) == shape else b.call(op.reshape, x, shape)
+
+
+class OuterProduct(Rule):
+    """matmul(x: [..., m, 1], y: [..., 1, n])    ->    x * y
+
+    Nothing is added up; batch dims broadcast alike.
+    """
+
+    name = "outer-product"
+    family = "strength"
+    modes = STRICT
+    roots = frozenset(("relax.matmul",))
+
+    def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
+        x, y = node.inputs
+        if not is_float(node) or {x.dtype, y.dtype} != {node.dtype} or min(x.rank, y.rank) < 2:
+            return None
+        if x.shape is None or y.shape is None or not (is_one(x.shape[-1]) and is_one(y.shape[-2])):
+            return None
+        return Rewrite(lambda b: b.call(op.multiply, x, y))

@@ -39,6 +39,18 @@ def _run(of: tuple[SizeLike, ...], x: GraphNode, axis: int, found: Lattice, alon
     return Rewrite(build)
 
 
+def _single(node: GraphNode, x: GraphNode, axis: int, position: SizeLike) -> Rewrite | Declined | None:
+    """The slice of one position, whose axis is dropped."""
+    lengths = dims(x.shape)
+    if lengths is None or not is_open((position,)):
+        return None
+    run = OpenRun(position, 1)
+    if not run.within(0, lengths[axis]):
+        return Declined("the position may lie beyond the axis")
+    cut = (*(x.shape or ())[:axis], 1, *(x.shape or ())[axis + 1 :])
+    return Rewrite(lambda b: b.call(op.reshape, taken(b, x, {axis: run}, cut), list(node.shape or ())))
+
+
 class GatherOfGather(Rule):
     """take(take(x, [2, 0, 1]), [1, 1]) -> take(x, [0, 0]);  x[::-1][::-1] -> x, of an axis of open length
 
@@ -103,7 +115,7 @@ class GatherInOrder(Rule):
 
     Positions that are constants, or arithmetic on ranges, and count through the axis in equal steps. Into more axes
     than one they must take the whole of it, row by row. As many as an open length must lie within the axis for all of
-    its sizes.
+    its sizes. A single position that depends on a length, x[n - 1], is a slice of one.
     """
 
     name = "gather-in-order"
@@ -119,8 +131,10 @@ class GatherInOrder(Rule):
         if x.op == CONST and node.static:
             return None
         found = lattice(positions, graph)
-        if found is None or bounds(found.start)[0] < 0 or not positions.shape:
+        if found is None or bounds(found.start)[0] < 0:
             return None
+        if not positions.shape:
+            return _single(node, x, int(axis) % x.rank, found.start)
         axis, tail = int(axis) % x.rank, positions.shape[1:]
         real = [k for k, d in enumerate(positions.shape) if not is_one(d)] or [0]
         if len(real) == 1 and (found.start != 0 or found.steps[real[0]] != 1):

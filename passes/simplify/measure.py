@@ -2,7 +2,7 @@
 
 It is a tuple of natural numbers, compared in order:
 
-1. the number of operators (a general einsum counts as several),
+1. the number of operators (a general einsum or a scan counts as several),
 2. the sum of their strengths, a rough cost per element of which only the order matters, and only between
    operators that replace one another,
 3. the number of elements that they read and write, an open dim counting as 8,
@@ -47,8 +47,8 @@ _STRENGTH = {
     **{f"relax.nn.{kind}{d}d": 20 for kind in ("adaptive_avg_pool", "avg_pool") for d in (1, 2, 3)},
 }
 _DEFAULT = 6
-#: Operators that stand for several: a general einsum is worth this many plain ones.
-_SIZE = {"halotile.einsum": 8}
+#: Operators that stand for several: a general einsum is worth this many plain ones; a scan is a kernel of its own.
+_SIZE = {"halotile.einsum": 8, "halotile.cumsum": 3}
 OPEN_DIM = 8
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...schedules.words.tvm_types import Expr
 
 _DEPTH = 16
-_COUNTED = ("int32", "int64")  # fewer bits wrap
+COUNTED = ("int32", "int64")  # fewer bits wrap
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Lattice:
 def lattice(node: GraphNode, graph: Graph, depth: int = _DEPTH) -> Lattice | None:
     """The positions that integer arithmetic on ranges gives; None for any others."""
     read = _READERS.get(node.op)
-    if depth == 0 or read is None or node.shape is None or node.dtype not in _COUNTED:
+    if depth == 0 or read is None or node.shape is None or node.dtype not in COUNTED:
         return None
     return read(node, graph, depth - 1)
 
@@ -121,6 +121,20 @@ def _repeated(node: GraphNode, graph: Graph, depth: int) -> Lattice | None:
     return Lattice(inner.start, (0,) * (node.rank - len(steps)) + steps)
 
 
+def _running_sum(node: GraphNode, graph: Graph, depth: int) -> Lattice | None:
+    """Of one number, which is counted in steps of it."""
+    inner = lattice(node.inputs[0], graph, depth)
+    if inner is None or any(inner.steps) or not isinstance(inner.start, int) or node.shape is None:
+        return None
+    axis, step = int(node.attr("axis")) % node.rank, inner.start
+    count = _dim(node.shape[axis])
+    if count is None:
+        return None
+    first = (0 if node.attr("exclusive") else step) + (step * (count - 1) if node.attr("reverse") else 0)
+    stride = 0 if is_one(count) else -step if node.attr("reverse") else step
+    return Lattice(first, tuple(stride if a == axis else 0 for a in range(node.rank)))
+
+
 def is_one(dim: SizeLike) -> bool:
     return isinstance(dim, int) and dim == 1
 
@@ -133,6 +147,7 @@ _READERS: dict[str, Callable[[GraphNode, Graph, int], Lattice | None]] = {
     "relax.subtract": _sum,
     "relax.multiply": _product,
     "relax.broadcast_to": _repeated,
+    "halotile.cumsum": _running_sum,
     **dict.fromkeys(("relax.reshape", "relax.expand_dims", "relax.squeeze"), _reshaped),
 }
 
@@ -148,7 +163,7 @@ _MOVES = frozenset(
 
 def span(node: GraphNode, graph: Graph, depth: int = _DEPTH) -> Span:
     """Bounds of an integer tensor's elements, as numbers and dims."""
-    if depth == 0 or node.shape is None or node.dtype not in _COUNTED:
+    if depth == 0 or node.shape is None or node.dtype not in COUNTED:
         return _ANY
     if node.op == CONST:
         return (int(node.array.min()), int(node.array.max())) if node.array.size else _ANY
@@ -193,6 +208,13 @@ def _remainder(a: Span, b: Span) -> Span:
     return (0, b[1] - 1) if b[1] is not None and _never_less(b[0], 1) else _ANY
 
 
+def _quotient(a: Span, b: Span) -> Span:
+    """Of numbers that are not negative, by one that is known: division rounds down, towards zero or not."""
+    if not isinstance(b[0], int) or b[0] != b[1] or b[0] < 1 or not _never_less(a[0], 0):
+        return _ANY
+    return a[0] // b[0], None if a[1] is None else a[1] // b[0]
+
+
 def _chosen(_: Span, a: Span, b: Span) -> Span:
     return _each(minimum, a[0], b[0]), _each(maximum, a[1], b[1])
 
@@ -205,6 +227,8 @@ _BOUNDS: dict[str, Callable[..., Span]] = {
     "relax.where": _chosen,
     "halotile.modulo": _remainder,
     "relax.floor_mod": _remainder,
+    "relax.floor_divide": _quotient,
+    "halotile.integer_divide": _quotient,
 }
 
 
@@ -247,7 +271,7 @@ class CompareWithinBounds(Rule):
     roots = frozenset(_COMPARISONS)
 
     def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
-        if node.shape is None or any(i.dtype not in _COUNTED for i in node.inputs):
+        if node.shape is None or any(i.dtype not in COUNTED for i in node.inputs):
             return None
         a, b = (span(i, graph) for i in node.inputs)
         for value, name in ((True, node.op), (False, _OPPOSITES[node.op])):
@@ -268,7 +292,7 @@ class LimitWithinBounds(Rule):
     roots = frozenset(("relax.minimum", "relax.maximum", "halotile.modulo", "relax.floor_mod"))
 
     def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
-        if node.dtype not in _COUNTED or node.shape is None:
+        if node.dtype not in COUNTED or node.shape is None:
             return None
         x, y = node.inputs
         pairs = [(x, y), (y, x)] if node.op in ("relax.minimum", "relax.maximum") else [(x, y)]

@@ -6,6 +6,8 @@ from . import (
     activations,
     broadcasts,
     clips,
+    counted,
+    differences,
     einsum,
     flags,
     fold_affine,
@@ -49,6 +51,7 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         logic.CompareWithItself(float_mode),
         positions.CompareWithinBounds(),
         positions.LimitWithinBounds(),
+        differences.CompareDifference(),
         logic.WhereNot(),
         logic.WhereConstant(),
         logic.WhereOfFlags(),
@@ -82,6 +85,8 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         space.ReshapeOfReduction(),
         # recognition
         space.PoolAsMean(),
+        counted.MeanOfSum(),
+        counted.RunningSumOfOnes(),
         activations.RecogniseGelu(),
         gates.RecogniseSilu(),
         gates.RecogniseSigmoid(),
@@ -96,6 +101,7 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         softmax.RecogniseSoftmax(float_mode),
         softmax.LogOfSoftmax(float_mode),
         einsum.EinsumAsMatmul(),
+        einsum.OuterProduct(),
         # folds
         norms.NormAffine(),
         padding.PadIntoConvolution(),

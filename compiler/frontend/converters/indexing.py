@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from tvm import relax
 
@@ -15,6 +17,9 @@ from ..registry import converts
 from ..value import OnnxValue
 from .movement import take
 from .scatter import require_beside
+
+if TYPE_CHECKING:
+    from ....schedules.words.size_like import SizeLike
 
 R = relax.op
 
@@ -37,8 +42,16 @@ def gather(node: OnnxNode) -> OnnxValue:
         if known.ndim == 1:
             return take(node, x, known, axis)
         return node.do(R.take, x, node.const(known), axis=axis)
+    if _is_last(indices, x.shape[axis]):
+        return _from_open_axis(node, x, np.full(indices.shape, -1), axis)
     require_within(indices, x.shape[axis])
     return read(node, x, indices, axis)
+
+
+def _is_last(indices: OnnxValue, length: SizeLike) -> bool:
+    """Whether there is one index, which is the length less one. Of an axis of none it would be -1, outside as well."""
+    known = indices.contents
+    return known is not None and known.size == 1 and isinstance(length, Dim) and known.reshape(-1)[0] == length - 1
 
 
 def read(node: OnnxNode, x: OnnxValue, indices: OnnxValue, axis: int) -> OnnxValue:

@@ -56,7 +56,10 @@ def constant_of_shape(node: OnnxNode) -> OnnxValue:
     dims = node.ints(0, "its shape") or []
     value = node.attr("value")
     array = np.zeros(1, "float32") if value is None else value.array
-    return node.broadcast(node.const(array.reshape(())), dims)
+    filled = node.broadcast(node.const(array.reshape(())), dims)
+    if filled.is_integer:
+        filled.between = (int(array.reshape(())), int(array.reshape(())))
+    return filled
 
 
 @converts("Cast", since=6)

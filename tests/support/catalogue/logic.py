@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from .base import BOOL, F32, FLAGS, I32, I64, X2, B, Entry, k
+from .base import BOOL, F32, FLAGS, I32, I64, X2, B, Emit, Entry, k
 
 INTS = [((B, 4), I32)]
+
+
+def triangle(e: Emit, x: Any) -> Any:
+    row = e.arange(0, n := x.ty.shape[0], 1, "int64")
+    return e.where(e.greater_equal(e.subtract(e.reshape(row, [n, 1]), row), k(0, I64)), x, k(0.0))
+
 
 ENTRIES = [
     Entry(
@@ -30,6 +38,7 @@ ENTRIES = [
         ),
         "",
     ),
+    Entry("i - j >= 0 of Ranges", [((B, B), F32)], triangle, "where", open_left="arange reshape greater_equal where"),
     Entry(
         "Not(Less(a,b)) floats",
         X2 * 2,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import F32, IMAGE, X3, B, Emit, Entry, c, k
+from .base import F32, IMAGE, X2, X3, B, Emit, Entry, c, k
 
 
 def gelu(e: Emit, x: Any, half_first: bool) -> Any:
@@ -42,6 +42,11 @@ def shuffled(e: Emit, x: Any, groups: int) -> Any:
     )
 
 
+def counted(e: Emit, x: Any) -> Any:
+    ones = e.broadcast_to(k(1, "int64"), [x.ty.shape[0], 1])
+    return e.add(x, e.astype(e.own("cumsum", ones, axis=0, exclusive=False, reverse=False), F32))
+
+
 def heads(e: Emit, x: Any, seed: int) -> Any:
     return e.permute_dims(e.reshape(e.linear(x, 4, 4, seed), [x.ty.shape[0], 3, 2, 2]), [0, 2, 1, 3])
 
@@ -72,6 +77,9 @@ def added(e: Emit, x: Any) -> Any:
 SCORED = " ".join(["matmul"] * 5 + ["reshape"] * 4 + ["permute_dims"] * 4 + ["nn.softmax"])
 
 ENTRIES = [
+    Entry("Sum / count", X3, lambda e, x: e.divide(e.sum(x, [1], True), k(3)), "mean"),
+    Entry("Sum * (1 / count)", X3, lambda e, x: e.multiply(e.sum(x, [1, 2], False), k(1 / 12)), "mean"),
+    Entry("CumSum of ones", X2, counted, "add", open_left="arange reshape astype add"),
     Entry("GELU erf, x*(1+erf)*0.5", X3, lambda e, x: gelu(e, x, False), "nn.gelu"),
     Entry("GELU erf, (0.5x)*(1+erf)", X3, lambda e, x: gelu(e, x, True), "nn.gelu"),
     Entry(

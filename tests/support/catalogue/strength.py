@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import I32, X3, B, Entry, c, k
+from .base import F32, I32, X3, B, Entry, c, k
 
 ENTRIES = [
     Entry("Pow(x,2)", X3, lambda e, x: e.power(x, k(2)), "multiply"),
@@ -26,5 +26,6 @@ ENTRIES = [
         open_left="broadcast_to",
     ),
     Entry("duplicate constants", X3, lambda e, x: e.multiply(e.add(x, c(4)), e.add(x, c(4))), "add multiply"),
+    Entry("a column by a row", [((B, 3, 1), F32)], lambda e, x: e.matmul(x, c(1, 4)), "multiply"),
     Entry("Abs(-x)", X3, lambda e, x: e.abs(e.negative(x)), "abs", "exact"),
 ]

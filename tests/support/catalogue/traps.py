@@ -31,6 +31,13 @@ SPECIAL = [
     Entry("x >= x of floats: NaN", X2, lambda e, x: e.greater_equal(x, x), "greater_equal"),
     Entry("x - x of floats: inf - inf", X2, lambda e, x: e.subtract(x, x), "subtract"),
     Entry("x * 0 of floats: NaN", X2, lambda e, x: e.multiply(x, k(0)), "multiply"),
+    Entry("Sum / another count", X3, lambda e, x: e.divide(e.sum(x, [1], True), k(4)), "sum multiply"),
+    Entry(
+        "i - j >= 0 of data: overflow",
+        [((B, 4), I64)] * 2,
+        lambda e, a, b: e.greater_equal(e.subtract(a, b), k(0, I64)),
+        "subtract greater_equal",
+    ),
     Entry("x + inf", X2, lambda e, x: e.add(e.add(x, k(np.inf)), k(1)), "add add"),
     Entry("Pow(x,.5): -inf", X2, lambda e, x: e.power(x, k(0.5)), "power"),
     Entry("Pow(x,-.5): -inf", X2, lambda e, x: e.power(x, k(-0.5)), "power"),
