@@ -58,27 +58,36 @@ class AheadLimits:
     """What an import may still compute ahead: bytes of results, and steps of loops."""
 
     def __init__(self) -> None:
-        self.bytes = ALLOWANCE
+        self._bytes = ALLOWANCE
+        self._held: list[Callable[[], int]] = []
         self.steps = STEPS
 
-    def hold(self, size: int) -> None:
-        """Tensors of the file, of ``size`` bytes: weights may be cast, turned and dequantised, whatever their size."""
-        self.bytes += STAGES * size
+    def hold(self, size: Callable[[], int]) -> None:
+        """Tensors of the file, of ``size`` bytes: weights may be cast, turned and dequantised, whatever their size. It
+        is asked where that decides: a model has to be written out to know its size."""
+        self._held.append(size)
+
+    def allow(self, size: int) -> bool:
+        """Whether so many bytes more may be computed."""
+        while size > self._bytes and self._held:
+            self._bytes += STAGES * self._held.pop()()
+        return size <= self._bytes
 
     def admit(self, size: int, operands: int, steps: int, weight: bool = False) -> bool:
         """Whether a result of ``size`` bytes from so many bytes of operands may be computed; takes it off if so."""
         if size > max(LARGEST, operands * (WIDENED if weight else 1)) or steps > MOST_STEPS:
             return False
-        if size > self.bytes or steps > self.steps:
+        if steps > self.steps or not self.allow(size):
             return False
-        self.bytes -= size
+        self._bytes -= size
         self.steps -= steps
         return True
 
     def charge(self, size: int) -> None:
         """Takes off a constant that a converter has made; refuses one too many."""
-        self.bytes -= size
-        if self.bytes < 0:
+        enough = self.allow(size)
+        self._bytes -= size
+        if not enough:
             raise Refusal(
                 f"the constants made of those in the file take more than {STAGES} times what it holds"
             )

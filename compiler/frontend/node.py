@@ -205,7 +205,7 @@ class OnnxNode:
 
     def require_room(self, elements: int, what: str) -> None:
         """Refuses a table of so many numbers, before it is made, that is more than import may make."""
-        if 8 * elements > self.builder.limits.bytes:
+        if not self.builder.limits.allow(8 * elements):
             raise Refusal(f"{what} would be a table of {elements} numbers")
 
     def scalar(self, number: float | int | bool, like: OnnxValue) -> OnnxValue:

@@ -7,10 +7,12 @@ as an offender. Offenders are collected, not raised, so that one message can nam
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import ChainMap
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -74,7 +76,7 @@ class Walk:
 
     def __init__(self, model: onnx.ModelProto, builder: Writer, tensors: TensorReader) -> None:
         self.builder = builder
-        builder.limits.hold(model.ByteSize())
+        builder.limits.hold(model.ByteSize)
         self.tensors = tensors
         self.functions = functions.model_functions(model)
         self.offenders: list[Offender] = []
@@ -90,7 +92,7 @@ class Walk:
         for tensor in graph.initializer:
             value = scope[tensor.name] = self.tensors.value(tensor)
             if not where and tensor.data_location == onnx.TensorProto.EXTERNAL:
-                self.builder.limits.hold(value.size * np.dtype(value.dtype).itemsize)
+                self.builder.limits.hold(functools.partial(mul, value.size, np.dtype(value.dtype).itemsize))
         for sparse in graph.sparse_initializer:
             scope[sparse.values.name] = self.tensors.sparse(sparse)
         self.nodes(graph.node, outputs, scope, opsets, where)

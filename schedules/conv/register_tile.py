@@ -97,7 +97,7 @@ class Space:
 
     def tiles(self, target: Target) -> Iterator[tuple[float, Tile]]:
         """(cycles of a step of the reduction over the whole output, tile) of every tile that fits the registers."""
-        registers = target.vector_registers
+        registers, known = target.vector_registers, _steps(target, self.window)
         for blocks in range(1, min(8, self.limit) + 1):
             whole, rest = divmod(self.blocks, blocks)
             ragged = self.ragged and not self.once and whole > 0 and blocks <= RAGGED_VECTORS
@@ -109,8 +109,14 @@ class Space:
                 if self.once and self.once % columns:
                     continue
                 for rows in range(1, min(self.height, most // columns, 1 if self.once else 4) + 1):
-                    tile = Tile(rows, columns, blocks, 1, self.window)
-                    cost = whole * self._cost(target, tile)
+                    if (rows, columns, blocks) not in known:
+                        tile = Tile(rows, columns, blocks, 1, self.window)
+                        known[rows, columns, blocks] = tile, step_cycles(target, tile)
+                    tile, step = known[rows, columns, blocks]
+                    if self.mixed or self.narrowed:
+                        cost = whole * self._cost(target, tile)
+                    else:
+                        cost = whole * (tiles_of(tile, self.height, self.width) * step)
                     if rest:
                         cost = RAGGED * (cost + self._cost(target, rest_tile(target, self, tile)))
                     yield cost, tile
@@ -125,6 +131,13 @@ class Space:
             whole = replace(self, width=self.width - narrow.columns)
             return whole._cost(target, tile) + replace(self, width=narrow.columns)._cost(target, narrow)
         return tiles_of(tile, self.height, self.width) * step_cycles(target, tile)
+
+
+@lru_cache(maxsize=256)
+def _steps(target: Target, window: TapWindow | None) -> dict[tuple[int, int, int], tuple[Tile, float]]:
+    """Tiles by rows, columns and blocks, with the cycles of a step: whatever the output, they are the same. Filled by
+    whoever asks first."""
+    return {}
 
 
 @lru_cache(maxsize=4096)

@@ -82,6 +82,7 @@ class _Growing:
         self.columns = np.array([float(min(s.columns, self.width)) for s in shapes])
         self.units = np.array([s.units for s in shapes])
         self.rings = np.array([s.mode == RING for s in shapes])
+        self.mixed = any(s.others for s in shapes)  # some have members in both modes
         self.stripes = np.ceil(self.height / self.rows)
         self.bands = np.maximum(1.0, np.minimum(np.array([float(s.bands) for s in shapes]), self.stripes))
         bands = [largest(self.height, shape.rows, int(b)) for shape, b in zip(shapes, self.bands)]
@@ -137,6 +138,8 @@ class _Growing:
 
     def _ringed(self, group: Group) -> Numbers:
         """Which shapes keep the outputs of ``group`` in rings."""
+        if not self.mixed:
+            return self.rings
         others = [not s.others.isdisjoint(group.outputs) for s in self.shapes]
         return self.rings ^ np.array(others)
 
