@@ -26,6 +26,7 @@ _PASS_ON = {
     "Slice",
     "Concat",
 }
+_FLOATS = (1, 10, 11, 16)  # of ONNX's types: float, float16, double, bfloat16
 # (position of the data, position of the indices) of operators that look something up.
 _LOOKUPS = {
     "Gather": (0, 1),
@@ -44,15 +45,28 @@ def random_inputs(
 ) -> dict[str, np.ndarray]:
     """One array for each spec. Floats are normal; integers small, and below the table's length where they index one.
 
-    ``proto`` is the ONNX model that tells which integers are indices; without it they are 0 or 1, for which hardly
-    any table is too short.
+    ``proto`` is the ONNX model that tells which integers are indices, and which become floats: those are flags, such as
+    masks of tokens, 0 or 1. Without it all are, for which hardly any table is too short.
     """
     bounds = index_bounds(proto) if proto is not None else {}
-    usual = 2 if proto is None else 4
+    flags = {spec.name for spec in specs} if proto is None else _flags(proto)
     return {
-        spec.name: _draw(spec, np.random.default_rng([seed, i]), bounds.get(spec.name), usual)
+        spec.name: _draw(spec, np.random.default_rng([seed, i]), bounds.get(spec.name), 2 if spec.name in flags else 4)
         for i, spec in enumerate(specs)
     }
+
+
+def _flags(proto: onnx.ModelProto) -> set[str]:
+    """Inputs that are cast to floats: (1 - mask) * -3.4e38 of any other integer is an infinity, and NaN behind it."""
+    found = set()
+    for name in [v.name for v in proto.graph.input]:
+        carried = {name}
+        for node in proto.graph.node:
+            if node.op_type in _PASS_ON and carried & set(node.input):
+                carried.update(node.output)
+                if node.op_type == "Cast" and any(a.name == "to" and a.i in _FLOATS for a in node.attribute):
+                    found.add(name)
+    return found
 
 
 def index_bounds(proto: onnx.ModelProto) -> dict[str, int]:

@@ -82,3 +82,18 @@ def test_indices_reach_across_a_large_table() -> None:
 def test_integers_without_a_model_fit_every_table_of_two() -> None:
     array = random_inputs([TensorSpec("ids", "int64", (100,))])["ids"]
     assert set(array.flat) == {0, 1}
+
+
+def test_a_mask_that_becomes_a_float_is_of_flags() -> None:
+    nodes = [
+        helper.make_node("Unsqueeze", ["mask", "axes"], ["wide"]),
+        helper.make_node("Cast", ["wide"], ["y"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["count", "count"], ["z"]),
+    ]
+    inputs = [helper.make_tensor_value_info(n, TensorProto.INT64, (1, 100)) for n in ("mask", "count")]
+    axes = helper.make_tensor("axes", TensorProto.INT64, (1,), [1])
+    kinds = {"y": TensorProto.FLOAT, "z": TensorProto.INT64}
+    outputs = [helper.make_tensor_value_info(n, kind, None) for n, kind in kinds.items()]
+    model = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs, [axes]))
+    arrays = random_inputs([TensorSpec(n, "int64", (1, 100)) for n in ("mask", "count")], model)
+    assert set(arrays["mask"].flat) == {0, 1} and set(arrays["count"].flat) == {0, 1, 2, 3}
