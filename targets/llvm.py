@@ -32,6 +32,16 @@ def cpus(arch: str) -> frozenset[str]:
     return frozenset(names)
 
 
+# Names that compilers take for a processor and LLVM's lists have not, of ARM's 64 bits.
+ALSO = {"apple-m1": "apple-a14", "apple-m2": "apple-a15", "apple-m3": "apple-a16", "cobalt-100": "neoverse-n2",
+        "grace": "neoverse-v2"}  # fmt: skip
+
+
+def own_name(arch: str, cpu: str) -> str:
+    """What LLVM calls a processor."""
+    return ALSO.get(cpu, cpu) if arch == "aarch64" and cpu not in cpus(arch) else cpu
+
+
 @cache
 def features(arch: str, cpu: str, switches: tuple[str, ...] = ()) -> frozenset[str]:
     """The features that are on for ``cpu`` after ``switches`` (``+name``, ``-name``)."""
@@ -53,7 +63,8 @@ def check(triple: str, cpu: str, switches: Sequence[str]) -> None:
     """Raises :class:`TargetError` unless LLVM knows the architecture, the processor and every feature."""
     arch = parse(triple).arch
     if cpu not in cpus(arch):
-        raise TargetError(f"unknown CPU {cpu!r} for {triple}{hint(cpu, cpus(arch))}")
+        known = cpus(arch) | (ALSO.keys() if arch == "aarch64" else set())
+        raise TargetError(f"unknown CPU {cpu!r} for {triple}{hint(cpu, known)}")
     for switch in switches:
         if switch[:1] not in ("+", "-"):
             raise TargetError(f"feature {switch!r} needs a sign: +{switch} or -{switch}")

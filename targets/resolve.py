@@ -59,12 +59,20 @@ def unknown(text: str) -> str:
     as_cpu = _spelt_cpu(text)
     if as_cpu:
         return f"target {text!r} is a CPU, not a machine; write {as_cpu}, or take a board from `halotile targets list`"
-    if "-linux" in text:
+    if "-" in text and _is_triple(text):
         return f"target {text!r} names no CPU; write {text}+cpu, such as {text}+generic"
     names = [*board_names(), "native"]
     near = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.6)
     hint = f"did you mean {', '.join(near)}? " if near else ""
     return f"unknown target {text!r}; {hint}`halotile targets list` shows all; triple+cpu+features spells one out"
+
+
+def _is_triple(text: str) -> bool:
+    try:
+        parse(text)
+    except TargetError:
+        return False
+    return True
 
 
 def precheck(text: str) -> None:
@@ -147,6 +155,7 @@ def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
         cpu = "generic"
     if not cpu:
         raise TargetError(f"target {name!r} names no CPU; write triple+cpu, such as {triple}+generic")
+    cpu = llvm.own_name(arch, cpu)
     switches = _promised(arch, cpu, _switches(features))
     llvm.check(triple, cpu, switches)
     on = llvm.features(arch, cpu, switches)

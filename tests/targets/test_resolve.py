@@ -44,6 +44,12 @@ def test_a_board_with_other_features_is_that_board() -> None:
         precheck(text)
 
 
+def test_names_that_compilers_take_are_names() -> None:
+    assert (resolve("aarch64-macos+apple-m1").cpu, resolve("aarch64-linux-gnu+cobalt-100").cpu) == (
+        "apple-a14", "neoverse-n2",
+    )  # fmt: skip
+
+
 def test_a_core_spelt_out_has_its_caches() -> None:
     a76 = resolve("aarch64-linux-gnu+cortex-a76")
     assert (a76.l1_bytes, a76.l2_bytes, a76.l3_bytes) == (64 << 10, 512 << 10, 2 << 20)
@@ -88,6 +94,8 @@ def test_plain_llvm_is_this_machine() -> None:
         ("cortex-a76", "is a CPU, not a machine; write aarch64-linux-gnu.cortex-a76"),
         ("znver4", "is a CPU, not a machine; write x86_64-linux-gnu.znver4"),
         ("aarch64-linux-gnu", "names no CPU; write aarch64-linux-gnu.cpu"),
+        ("arm64-apple-macos", "names no CPU; write arm64-apple-macos.cpu"),
+        ("aarch64-macos+apple-n1", "did you mean apple-m1"),
         ("native+avx3", "unknown feature 'avx3'"),
         ("raspberry-pi-5+dotprdo", "unknown feature 'dotprdo'.*did you mean dotprod"),
         ("raspberry-pi-5+", "empty feature"),
