@@ -19,6 +19,11 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
+def several(count: object, noun: str) -> str:
+    """``1 row``, ``2 rows``: a number of things, which may also be a formula."""
+    return f"{count} {noun}" if str(count) == "1" else f"{count} {noun}s"
+
+
 class HalotileError(Exception):
     """Base of all errors of this package; ``code`` is stable across releases."""
 

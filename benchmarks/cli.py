@@ -149,7 +149,7 @@ def bench(
     list_models: bool,
     as_json: bool,
 ) -> None:
-    """Measures Halotile beside its peers, on the harness's models or yours, or the build in DIR by its own program;
+    """Measure Halotile beside its peers, on the benchmark's models or yours, or the build in DIR by its own program;
     tables go to stdout.
 
     Every engine runs in its own process, peers in environments of their own that are made at first use. Outputs are

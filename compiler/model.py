@@ -182,7 +182,7 @@ class Model:
         ``finish`` behind the last. ``still`` are the inputs that do not stream, by name (docs/streams.md)."""
         from .stream.machine import Stream
 
-        plan = self._plan("open")
+        plan = self._plan()
         if plan.columns is not None:
             raise RunError(plan.columns.refusal(f"{self.name} has no open()"))
         if plan.statistics:
@@ -218,14 +218,14 @@ class Model:
         from .stream.run import stream_image
 
         return stream_image(
-            self._runs, self._plan("stream"), source, target, threads=threads, layout=layout, scale=scale,
+            self._runs, self._plan(), source, target, threads=threads, layout=layout, scale=scale,
             target_scale=target_scale, source_type=source_type, target_type=target_type, progress=progress,
             journal=journal, journal_seconds=journal_seconds,
         )  # fmt: skip
 
-    def _plan(self, what: str) -> StreamPlan:
+    def _plan(self) -> StreamPlan:
         if self.plan is None:
-            raise RunError(f"{self.name} was not built to stream, as {what}() needs: compile it with stream=True")
+            raise RunError(f"{self.name} was not built to stream: build it with --stream, or compile(stream=True)")
         return self.plan
 
     def _streamed(self, inputs: object, threads: int | None, out: object) -> ArraysGiven:

@@ -32,6 +32,8 @@ def stored_weights(build: Build) -> Json:
 
 def told(found: Json) -> str:
     """The same in words."""
+    if not found["arrays"]:
+        return f"no packed array of weights is stored as {found['as']}: {found['bytes']} bytes, as in float32"
     text = (
         f"{found['arrays']} of {found['of']} packed arrays of weights are stored as {found['as']}: "
         f"{found['bytes']} bytes of weights in place of {found['bytes_in_float32']}"

@@ -254,7 +254,8 @@ def compare(
     def check(
         reason: str, error: float = float("inf"), top: float = 0.0, limit: float = 0.0, n: int = 0
     ) -> OutputCheck:
-        constant = theirs.size > 1 and bool((theirs == theirs.flat[0]).all())
+        one = theirs.flat[0] if theirs.size else 0
+        constant = theirs.size > 1 and bool(((theirs != theirs) if one != one else (theirs == one)).all())
         return OutputCheck(name, int(theirs.size), error, top, limit, n, reason, constant, ties)
 
     if ours is None:

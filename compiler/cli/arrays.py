@@ -91,6 +91,12 @@ def split_file(text: str, names: Sequence[str], what: str, unused: Sequence[str]
     return None, text
 
 
+def check_kind(file: Path) -> None:
+    """Refuses a file whose suffix says that it is something else than what is written."""
+    if file.suffix and file.suffix.lower() not in SUFFIXES and (file.is_file() or not file.exists()):
+        raise OutputError(f"output {file} can't be written: {file.suffix} is none of {', '.join(SUFFIXES)}")
+
+
 def write_arrays(path: str, arrays: Mapping[str, object]) -> None:
     """One array as .npy or plain bytes (.bin), or several as .npz, under the file's name only when whole.
 

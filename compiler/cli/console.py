@@ -151,7 +151,8 @@ class StageProgress:
         """``[  3.2 s] schedule 12/53`` when a stage begins, and now and then while it lasts."""
         now = time.monotonic()
         early = _volume == 0 and now - self._begun < EVERY
-        if early or (stage == self._stage and now - self._told < EVERY):
+        over = done >= total == 1  # the next stage says so
+        if early or over or (stage == self._stage and now - self._told < EVERY):
             return
         self._stage, self._told = stage, now
         part = f" {done}/{total}" if total > 1 else ""

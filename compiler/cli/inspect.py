@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from ...errors import RunError, did_you_mean
+from ...errors import RunError, did_you_mean, several
 from ..options import Shapes, Stage
 from . import completers, parameters
 from .console import columns, count, emit, emit_json, note, seconds, size
@@ -157,7 +157,8 @@ def _kernels_of(kernels: list[Json], nodes: tuple[str, ...], path: Path) -> list
     inside = {n for kernel in kernels for n in kernel.get("nodes", ())}
     for name in nodes:
         if name not in known and name not in inside:
-            raise RunError(f"the model has no node {name!r}{did_you_mean(name, known)}")
+            near = did_you_mean(name, known) or "; `--explain` without --node names those of each kernel"
+            raise RunError(f"the model has no node {name!r}{near}")
         if name not in inside:
             note(f"note: node {name!r} is in no kernel: it was computed at import, or taken into its neighbours")
     return [k for k in kernels if set(nodes) & set(k.get("nodes", ()))]
@@ -176,7 +177,9 @@ def _inside(nodes: int) -> str:
 
 def _file_text(data: Json) -> str:
     macs = (
-        count(data["macs"]) if data["macs"] is not None else f"open for {len(data['macs_unknown_for'])} nodes"
+        count(data["macs"])
+        if data["macs"] is not None
+        else f"open for {several(len(data['macs_unknown_for']), 'node')}"
     )
     weights = data["weights"]
     rows = [
@@ -191,7 +194,8 @@ def _file_text(data: Json) -> str:
         ("multiply-adds", macs),
         (
             "weights",
-            f"{size(weights['bytes'])}, {count(weights['elements'])} numbers in {weights['tensors']} tensors",
+            f"{size(weights['bytes'])}, {count(weights['elements'])} numbers in "
+            f"{several(weights['tensors'], 'tensor')}",
         ),
         ("coverage", _coverage(data["coverage"])),
     ]

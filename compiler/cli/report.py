@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...errors import several
 from . import parameters
 from .console import StageProgress, emit, emit_json, size
 from .images import Pairs, images_options, images_wanted
@@ -90,5 +91,5 @@ def report(
     if as_json:
         emit_json(summary(facts, final))
     else:
-        emit(f"{final}: {len(facts.report['kernels'])} kernels, {size(final.stat().st_size)}"
+        emit(f"{final}: {several(len(facts.report['kernels']), 'kernel')}, {size(final.stat().st_size)}"
              + ("" if facts.seconds else f"; {facts.untimed}"))  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RunError, did_you_mean
-from .arrays import STREAM, read_arrays, split_file, write_arrays
+from .arrays import STREAM, check_kind, read_arrays, split_file, write_arrays
 from .console import columns, emit, emit_json, note
 from .places import check_file_destination
 
@@ -100,6 +100,7 @@ def destinations(texts: Sequence[str], names: list[str]) -> dict[str, list[str]]
         name, path = split_file(text, names, "output")
         found[path] = [name] if name else names
         if path != STREAM:
+            check_kind(Path(path))
             check_file_destination(Path(path))
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...errors import several
 from .console import columns, count, seconds, size
 from .failure import one_line
 from .legend import legend
@@ -18,7 +19,7 @@ def _stored(stored: Json | None) -> list[tuple[str, str]]:
     if stored is None:
         return []
     text = f"{stored['bytes']} bytes in place of {stored['bytes_in_float32']}"
-    if "largest_rounding" in stored:
+    if stored.get("largest_rounding"):
         text += f", each off by at most {stored['largest_rounding']:.1e} of its channel's largest"
     return [(f"weights in {stored['as']}", text)]
 
@@ -51,7 +52,8 @@ def rows(report: Json, model: Path, output: Path | None) -> list[tuple[str, str]
         found.append(("layers by precision", ", ".join(f"{n} {kind}" for kind, n in auto["precisions"].items())))
         how = "measured" if auto["measured"] else "expected, not measured: the target's code does not run here"
         used, held = auto["samples"]
-        text = f"{auto['error']:.1e} on {used} samples, {auto['held']:.1e} on {held} held back, limit {auto['limit']:g}"
+        text = f"{auto['error']:.1e} on {several(used, 'sample')}, {auto['held']:.1e} on {held} held back"
+        text += f", limit {auto['limit']:g}"
         found.append(("error kept", f"{text} ({how})"))
         found.append(("predicted time", f"{auto['cycles'] / auto['cycles_float32']:.2f} of float32's"))
     if (found_in := report.get("precision")) is not None:

@@ -36,7 +36,7 @@ def targets() -> None:
 @targets.command("list", cls=Verb, examples=[("halotile targets list", "All names:")])
 @parameters.json_option
 def list_(as_json: bool) -> None:
-    """All boards and levels that have a name."""
+    """List the boards and levels that have a name."""
     from ...targets.boards import boards
 
     known = boards().values()
@@ -47,11 +47,14 @@ def list_(as_json: bool) -> None:
         emit(columns([("native", "this machine"), *((b.name, b.description) for b in known)]))
 
 
-@targets.command(cls=Verb, examples=[("halotile targets show raspberry-pi-5", "What Halotile knows of a board:")])
+@targets.command(
+    cls=Verb, short_help="Show what Halotile knows of a target.",
+    examples=[("halotile targets show raspberry-pi-5", "What Halotile knows of a board:")],
+)  # fmt: skip
 @click.argument("target", shell_complete=completers.targets)
 @parameters.json_option
 def show(target: str, as_json: bool) -> None:
-    """The facts behind TARGET: a name, native, a board file, or triple+cpu+features."""
+    """Show the facts behind TARGET: a name, native, a board file, or triple+cpu+features."""
     from ...targets.resolve import precheck, resolve
 
     precheck(target)
@@ -61,7 +64,7 @@ def show(target: str, as_json: bool) -> None:
 @targets.command(cls=Verb, examples=[("halotile targets detect", "What it sees of this machine:")])
 @parameters.json_option
 def detect(as_json: bool) -> None:
-    """What Halotile sees of this machine."""
+    """Show what Halotile sees of this machine."""
     from ...targets.resolve import resolve
 
     _show(resolve("native"), as_json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...errors import OutputError
+from ...errors import OutputError, several
 from ..given import ModelGiven
 from ..options import Fixed, Shapes
 from .console import emit, emit_json, size
@@ -21,7 +21,8 @@ def show(
 
     chains = timelines(model, shapes, target, fixed=fixed, typical=typical)
     if svg is not None:
-        picture = as_svg([(f"{c.name}, {c.stripes} stripes of {c.rows} rows", c.timeline) for c in chains])
+        titled = [(f"{c.name}, {several(c.stripes, 'stripe')} of {several(c.rows, 'row')}", c.timeline) for c in chains]
+        picture = as_svg(titled)
         try:
             Path(svg).write_text(picture, encoding="utf-8")
         except OSError as error:
@@ -33,7 +34,7 @@ def show(
     for c in chains:
         gain = seconds(c.one_by_one.seconds)
         parts.append(
-            f"{c.name}: {len(c.groups)} groups, {c.stripes} stripes of {c.rows} rows, "
+            f"{c.name}: {several(len(c.groups), 'group')}, {several(c.stripes, 'stripe')} of {several(c.rows, 'row')}, "
             f"{size(c.scratchpad_bytes)} of the scratchpad; {seconds(c.timeline.seconds)} predicted, "
             f"{gain} without overlap\n{as_text(c.timeline)}"
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import ml_dtypes  # noqa: F401  (numpy's bfloat16)
 import numpy as np
 
+from ...errors import several
 from ..stream.heights import Height
 from ..stream.statistics import Statistic
 from ..stream.words import Feed, Port, State, StreamPlan
@@ -34,7 +35,7 @@ def kept_inputs(spec: LibrarySpec) -> list[int]:
 def heights_text(plan: StreamPlan) -> str:
     """What heights an image may have, in words."""
     more = f" that is a multiple of {plan.multiple}" if plan.multiple > 1 else ""
-    return f"the image's height is not one that the network takes: at least {plan.least} rows{more}"
+    return f"the image's height is not one that the network takes: at least {several(plan.least, 'row')}{more}"
 
 
 def stream_table(spec: LibrarySpec) -> str:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
+from ...errors import several
 from ...schedules.emit.builder import KernelBuilder, sequence
 from ...schedules.emit.open_sizes import sizes_of
 from ...schedules.operators.control import BRANCH, Rounds, bodies_of
@@ -90,7 +91,7 @@ class _Flow:
             function=driver(tuple(f"part{i}" for i in range(len(everything)))),
             operands=tuple(self.operands),
             outputs=self.group.outputs,
-            schedule=f"{text} over {kernels} kernels",
+            schedule=f"{text} over {several(kernels, 'kernel')}",
             flops=times * max((sum(k.flops for k in p.kernels) for p in self.programs), default=0),
             workspace=workspace,
             notes=tuple(dict.fromkeys((*self._told(), *(n for p in parts for n in p.notes)))),

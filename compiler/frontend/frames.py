@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from ...errors import HalotileError, ShapeError, UnsupportedError
+from ...errors import HalotileError, ShapeError, UnsupportedError, several
 from ..images import CHANNELS, YUV, Image
 from .emitter import FLOAT, Emitter
 from .open_frames import OLDEST, RunTimeLengths, open_resized, open_sides, pad_around, weighted
@@ -88,7 +88,7 @@ def put_before(
 def _of_model(image: Image, dims: Sequence[Dim], what: str) -> tuple[str, str]:
     """Layout and colour of the model's input, as told or by its number of channels."""
     if len(dims) != 4:
-        raise ShapeError(f"{what}: the model's input has {len(dims)} dimensions; an image is for one of 4")
+        raise ShapeError(f"{what}: the model's input has {several(len(dims), 'dimension')}; an image is for one of 4")
     found = [name for name, d in (("NCHW", dims[1]), ("NHWC", dims[3])) if d in (1, 3)]
     layout: str | None = image.model_layout or (found[0] if found else None)
     if layout is None:

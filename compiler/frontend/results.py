@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import TensorProto
 
-from ...errors import HalotileError, ShapeError
+from ...errors import HalotileError, ShapeError, several
 from ..images import Output
 from .emitter import FLOAT, Emitter
 
@@ -71,7 +71,8 @@ def put_behind(emit: Emitter, wanted: Output, given: GraphResult) -> list[GraphR
     x, kind = _typed(emit, x, kind, wanted)
     if wanted.layout is not None:
         if len(dims) != 4:
-            raise ShapeError(f"{what}: it has {len(dims)} dimensions; layout={wanted.layout} is for one of 4")
+            dimensions = several(len(dims), "dimension")
+            raise ShapeError(f"{what}: it has {dimensions}; layout={wanted.layout} is for one of 4")
         order = [0, 2, 3, 1] if wanted.layout == "NHWC" else [0, 3, 1, 2]
         x, dims = emit.do("Transpose", x, perm=order), [dims[i] for i in order]
         others = [GraphResult(emit.do("Transpose", o.tensor, perm=order), dims, o.kind) for o in others]
@@ -83,7 +84,7 @@ def put_behind(emit: Emitter, wanted: Output, given: GraphResult) -> list[GraphR
 def _axis(wanted: Output, dims: Sequence[SizeLike], what: str) -> int:
     used = wanted.softmax or wanted.argmax or wanted.top is not None
     if used and not -len(dims) <= wanted.axis < len(dims):
-        raise ShapeError(f"{what}: axis {wanted.axis} is none of its {len(dims)} dimensions")
+        raise ShapeError(f"{what}: axis {wanted.axis} is none of its {several(len(dims), 'dimension')}")
     return wanted.axis % len(dims) if used else 0
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from ...errors import ShapeError, UnsupportedError, did_you_mean
+from ...errors import ShapeError, UnsupportedError, did_you_mean, several
 from ...schedules.words.dims import is_open
 from ..extents import Extent
 from ..options import Shapes
@@ -211,7 +211,7 @@ def _apply(name: str, declared: Dims | None, kept: Dims | None, given: Sequence[
     shown = _text([d if isinstance(d, int) else str(d) for d in given])
     if len(declared) != len(given):
         raise ShapeError(
-            f"the shape given for input '{name}', {shown}, has {len(given)} dimensions; "
+            f"the shape given for input '{name}', {shown}, has {several(len(given), 'dimension')}; "
             f"the model has {len(declared)}: {_text(declared)}"
         )
     dims: Dims = []

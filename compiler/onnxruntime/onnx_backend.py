@@ -15,6 +15,7 @@ import onnx
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt
 
+from ...errors import several
 from ..inspection import unsupported_operators
 from .failures import InvalidArgument, NotImplemented
 from .session import InferenceSession
@@ -51,7 +52,7 @@ class HalotileBackendRep(BackendRep):
         else:
             given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
             if len(given) != len(self._names):
-                raise InvalidArgument(f"{len(given)} inputs for a model that takes {len(self._names)}")
+                raise InvalidArgument(f"{several(len(given), 'input')} for a model that takes {len(self._names)}")
             feed = dict(zip(self._names, given))
         with _skipped():
             return self._outputs(*self.session.run(None, feed))
@@ -109,7 +110,7 @@ def _model_of(
     """The model that is this node. An input that it names twice is given once for each."""
     names = [name for name in node.input if name]
     if len(names) != len(arrays):
-        raise InvalidArgument(f"{len(arrays)} inputs for a node {node.op_type} that names {len(names)}")
+        raise InvalidArgument(f"{several(len(arrays), 'input')} for a node {node.op_type} that names {len(names)}")
     helper = onnx.helper
     fed = [f"input_{i}" for i in range(len(arrays))]
     places = iter(fed)

@@ -158,7 +158,7 @@ def _compare(facts: PageFacts, loaded: Model, model: ModelGiven) -> None:
     except HalotileError as error:
         facts.agreement = (f"not compared: {_first(error)}", None)
         return
-    facts.agreement = (f"{check.reference}, {check.inputs} inputs: {_first(Exception(check.message()))}", check.ok)
+    facts.agreement = (f"On {check.inputs} inputs: {_first(Exception(check.message()))}", check.ok)
     facts.outputs = [
         {"name": o.name, "error": float(o.max_error), "limit": float(o.limit), "ok": o.ok} for o in check.outputs
     ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from ...errors import several
 from . import pictures
 from .facts import PageFacts
 from .svg import seconds, size
@@ -40,8 +42,10 @@ svg text { font: 12px system-ui, sans-serif; fill: var(--ink) } svg text.dim { f
 .memory { stroke-dasharray: 5 3 } .grid, .leader { stroke: var(--line); stroke-width: .7 }
 .curve { fill: none; stroke: var(--point); stroke-width: 1.5 } .point { fill: var(--point) }
 .chosen { fill: var(--chosen) } .facts td:first-child { width: 150px; color: var(--dim) }
-@media screen and (max-width: 700px) { section { overflow-x: auto } table:not(.facts), svg { min-width: 660px }
-  .facts td:first-child { width: 120px } }
+th, td { overflow-wrap: break-word }
+@media screen { section { overflow-x: auto } }
+@media screen and (max-width: 700px) { table:not(.facts), svg { min-width: 660px }
+  .facts td:first-child { width: 100px } }
 """
 
 
@@ -51,6 +55,7 @@ def page(facts: PageFacts) -> str:
         ("Summary", _summary(facts)),
         ("Kernels in order", _graph(facts)),
         ("Times" if facts.seconds else "Kernels", _kernels(facts)),
+        ("Timeline", _timeline(facts)),
         ("Roofline", _roofline(facts)),
         ("Arena", _arena(facts)),
         ("Open dimensions", _symbols(facts)),
@@ -73,12 +78,17 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: int = 
 
     def cells(tag: str, row: Sequence[object]) -> str:
         return "".join(
-            f"<{tag}{' class=n' if i < numbers else ''}>{escape(str(c))}</{tag}>" for i, c in enumerate(row)
+            f"<{tag}{' class=n' if i < numbers else ''}>{_breakable(str(c))}</{tag}>" for i, c in enumerate(row)
         )
 
     top = f"<thead><tr>{cells('th', head)}</tr></thead>" if head else ""
     body = "".join(f"<tr>{cells('td', r)}</tr>" for r in rows)
     return f"<table>{top}<tbody>{body}</tbody></table>"
+
+
+def _breakable(words: str) -> str:
+    """The words with places in long names where a line may break: behind slashes, dots and underscores."""
+    return re.sub(r"(?<=\w)([/._])(?=\w{3})", r"\1<wbr>", escape(words))
 
 
 def _line(words: str, kind: str = "dim") -> str:
@@ -97,12 +107,12 @@ def _summary(facts: PageFacts) -> str:
         ("target", f"{options.target.id} ({options.target.cpu}, {options.target.triple})"),
         *(("input", _tensor(t)) for t in manifest["inputs"]),
         *(("output", _tensor(t)) for t in manifest["outputs"]),
-        ("a run", f"{run}, {report['threads']} threads" if facts.run_seconds else run),
+        ("a run", f"{run}, {several(report['threads'], 'thread')}" if facts.run_seconds else run),
         ("kernels", f"{len(report['kernels'])}, of {sum(report.get('operators_before', {}).values())} operators"),
         ("multiply-adds", f"{report.get('macs', 0):,}"),
         ("arena", f"{size(report['arena_bytes'])} ({report['arena_bytes']:,} bytes)"),
         ("weights", size(report.get("weight_bytes", 0))),
-        *((f"file {name}", size(file["bytes"])) for name, file in manifest.get("files", {}).items()),
+        *(("file", f"{name}, {size(file['bytes'])}") for name, file in manifest.get("files", {}).items()),
         ("compiled in", seconds(sum(report.get("seconds", {}).values()))),
         ("options", ", ".join(f"{k}={v}" for k, v in asked.items())),
         ("versions", ", ".join(f"{k} {v}" for k, v in report.get("versions", {}).items())),
@@ -132,12 +142,23 @@ def _kernels(facts: PageFacts) -> str:
     return table(("", "time", "share", "of limit", "nodes", "kernel", "schedule"), rows, 4)
 
 
+def _timeline(facts: PageFacts) -> str:
+    if not facts.seconds:
+        return ""
+    words = "One run, kernel after kernel, each as wide as its time. Green ones are tile groups."
+    return _line(words) + pictures.timeline(facts)
+
+
 def _roofline(facts: PageFacts) -> str:
     if not facts.seconds:
         return ""
     words = "Solid: bandwidth of the second-level cache; dashed: of memory. The slowest kernels have their names."
+    if facts.peak is None:
+        words = "The machine's limits were not measured."
+    elif any(0 < t < 0.9 * facts.peak.limit_of(k) for k, t in zip(facts.report["kernels"], facts.seconds)):
+        words += " Some kernels are beyond: the machine did something else while its limits were measured."
     drawn = pictures.roofline(facts.report["kernels"], facts.seconds, facts.peak)
-    return drawn and _line(words if facts.peak else "The machine's limits were not measured.") + drawn
+    return drawn and _line(words) + drawn
 
 
 def _arena(facts: PageFacts) -> str:
@@ -149,7 +170,7 @@ def _arena(facts: PageFacts) -> str:
     drawn = pictures.arena(facts.boxes, len(facts.report["kernels"]), facts.report["planned_bytes"])
     rows = [(f"{b.offset:,}", f"{b.bytes:,}", f"{b.first + 1}-{b.last + 1}", b.name) for b in facts.boxes]
     listed = table(("offset", "bytes", "kernels", "buffer"), rows, 3)
-    return f"{_line(words)}{drawn}<details><summary>All {len(rows)} buffers</summary>{listed}</details>"
+    return f"{_line(words)}{drawn}<details><summary>All {several(len(rows), 'buffer')}</summary>{listed}</details>"
 
 
 def _symbols(facts: PageFacts) -> str:
@@ -170,8 +191,8 @@ def _tiles(facts: PageFacts) -> str:
     parts = []
     for g in facts.report.get("tile", {}).get("groups", ()):
         words = (
-            f"{g['tasks']} tasks of up to {g['stripes']} stripes, {size(g['bytes_per_task'])} a task, "
-            f"work x {g['extra_work']:.3f}"
+            f"{several(g['tasks'], 'task')} of up to {several(g['stripes'], 'stripe')}, "
+            f"{size(g['bytes_per_task'])} a task, work x {g['extra_work']:.3f}"
         )
         parts.append(f"<h3>{escape(g['name'])}</h3>{_line(words)}{pictures.tiles(g)}")
         rows = [
@@ -180,7 +201,7 @@ def _tiles(facts: PageFacts) -> str:
             for boxes in (m["boxes"],)
         ]
         listed = table(("member", "nodes", "boxes, rows x columns"), rows)
-        parts.append(f"<details><summary>Boxes of {len(rows)} members</summary>{listed}</details>")
+        parts.append(f"<details><summary>Boxes of {several(len(rows), 'member')}</summary>{listed}</details>")
     return "".join(parts)
 
 
@@ -205,4 +226,4 @@ def _notes(facts: PageFacts) -> str:
              for n in notes]  # fmt: skip
     if not lines:
         return ""
-    return f"<details><summary>{len(lines)} notes of the passes</summary><ul>{''.join(lines)}</ul></details>"
+    return f"<details><summary>{several(len(lines), 'note')} of the passes</summary><ul>{''.join(lines)}</ul></details>"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..plans import undominated
 from .facts import ArenaBox, PageFacts
-from .svg import GLYPH, WIDTH, box, dot, fitting, line, picture, rate, size, spread, text
+from .svg import GLYPH, WIDTH, box, dot, fitting, line, picture, rate, seconds, size, spread, text
 
 if TYPE_CHECKING:
     from ...targets.plain import JsonView
@@ -50,6 +50,28 @@ def graph(facts: PageFacts) -> str:
         parts.append(box(left, y, wide, _ROW - 8, kind, f"{kernel['name']}: {', '.join(kernel.get('nodes') or ())}"))
         parts.append(text(left + 30, y + 15, fitting(f"{label(kernel)}: {operators}", wide - 40)))
     return picture(len(kernels) * _ROW + 12, parts, "Kernels in their order, and which read what others wrote")
+
+
+def timeline(facts: PageFacts) -> str:
+    """The kernels of one run from left to right, each as wide as its time; the longest by number and name."""
+    kernels, times = facts.report["kernels"], facts.seconds
+    tiled = {g["name"] for g in facts.report.get("tile", {}).get("groups", ())}
+    left, right, top, high = 20.0, 20.0, 12.0, 44.0
+    total, at, parts = max(sum(times), 1e-12), 0.0, []
+    for i, (kernel, took) in enumerate(zip(kernels, times)):
+        x, wide = left + at / total * (WIDTH - left - right), took / total * (WIDTH - left - right)
+        tip = f"{i + 1} {label(kernel)}: {seconds(took)}, {took / total:.1%}"
+        parts.append(box(x, top, wide, high, "tiled" if kernel["name"] in tiled else "kernel", tip))
+        for row, words in enumerate((str(i + 1), label(kernel))):
+            if len(str(i + 1)) * GLYPH <= wide - 4:
+                parts.append(text(x + 3, top + 17 + 17 * row, fitting(words, wide - 6), kind="dim" if row else ""))
+        at += took
+    for tick in range(5):
+        x = left + tick / 4 * (WIDTH - left - right)
+        anchor = "start" if tick == 0 else "end" if tick == 4 else "middle"
+        parts += [line(x, top + high, x, top + high + 5, "axis")]
+        parts += [text(x, top + high + 18, seconds(total * tick / 4) if tick else "0", anchor, "dim")]
+    return picture(top + high + 26, parts, "One run over time, kernel by kernel")
 
 
 def arena(boxes: Sequence[ArenaBox], steps: int, planned: int) -> str:

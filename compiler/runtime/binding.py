@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...errors import OutputError, RunError
+from ...errors import OutputError, RunError, several
 from ..spec import TensorSpec
 from . import open_binding
 from .elf import check_library
@@ -148,7 +148,7 @@ class Binding:
             )
         if code:
             raise RunError(
-                f"can't make an instance of {self.name} with {threads} threads "
+                f"can't make an instance of {self.name} with {several(threads, 'thread')} "
                 f"(at most {self.max_threads}): {self.error_text(code)}"
             )
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from tvm import relax
 
+from ...errors import several
 from ...passes.fuse.graph import ProgramGraph, build_graph
 from ...schedules.words.group import Node, Value
 from ...schedules.words.tvm_types import Expr, IRModule
@@ -275,7 +276,7 @@ class _Writer:
             tuple(self.statistics.values()), tuple(still), self.plan.giving,
         )  # fmt: skip
         extra = found.steps(step * 1000) - 1000
-        note = f"in steps of {step} rows of '{symbol.name}', {extra} steps behind the last rows"
+        note = f"in steps of {several(step, 'row')} of '{symbol.name}', {several(extra, 'step')} behind the last rows"
         more = f"{found.passes} passes over the image, as operators need all of its rows" if found.passes > 1 else ""
         return replace(found, notes=(note, more) if more else (note,))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import RunError, did_you_mean
+from ...errors import RunError, did_you_mean, several
 from ..guard import guarded
 from .statistics import Gathered
 from .words import UNKNOWN, Port, StreamPlan
@@ -142,7 +142,7 @@ class Stream:
             height += 1
         if port.height.at(height) != given:
             raise RunError(
-                f"{given} rows of input '{port.name}' have come, and the network needs a multiple of "
+                f"{several(given, 'row')} of input '{port.name}' have come, and the network needs a multiple of "
                 f"{self.plan.multiple} rows of the image"
             )
         if refusal := self.plan.refusal(height):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import RunError
+from ...errors import RunError, several
 from ..guard import carried
 from .bands import ReadBands, WriteBands
 from .columns import StreamStrip
@@ -216,7 +216,8 @@ class _StreamRun:
         for port in self.plan.inputs:
             if views[port.name].rows != port.height.at(rows):
                 raise RunError(
-                    f"input '{port.name}' has {views[port.name].rows} rows, and {port.height.at(rows)} belong to an "
+                    f"input '{port.name}' has {several(views[port.name].rows, 'row')}, "
+                    f"and {port.height.at(rows)} belong to an "
                     f"image of {rows}"
                 )
         return rows
@@ -237,7 +238,8 @@ class _StreamRun:
                 array, kept = np.empty(shape, spec.dtype), False
             view = self._target(port, array, shape, journal)
             if view.rows != port.height.at(rows):
-                raise RunError(f"output '{port.name}' has {port.height.at(rows)} rows, and its target {view.rows}")
+                has = several(port.height.at(rows), "row")
+                raise RunError(f"output '{port.name}' has {has}, and its target {view.rows}")
             found[port.name] = view
         return found, kept
 

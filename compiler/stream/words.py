@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...errors import several
 from .columns import Columns, columns_of
 from .heights import UNKNOWN, Height
 from .statistics import Statistic
@@ -143,9 +144,9 @@ class StreamPlan:
     def refusal(self, rows: int) -> str:
         """What to say of an image of that height; empty if it is fine."""
         if rows < self.least:
-            return f"the image has {rows} rows, and the network needs at least {self.least}"
+            return f"the image has {several(rows, 'row')}, and the network needs at least {self.least}"
         if rows % self.multiple:
-            return f"the image has {rows} rows, and the network needs a multiple of {self.multiple}"
+            return f"the image has {several(rows, 'row')}, and the network needs a multiple of {self.multiple}"
         return ""
 
     def plain(self) -> Json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...errors import several
 from ...schedules.words.tile_plan import Compute, Copy, Fill, Shift, TilePlan
 
 if TYPE_CHECKING:
@@ -86,9 +87,10 @@ def plan_text(data: Json) -> str:
     """One plan, given as :func:`plan_data` has it, in lines for the terminal."""
     rows, columns = data["tile"]
     lines = [
-        f"{data['name']}: tiles of {rows} x {columns}, {data['tasks']} tasks of up to {data['stripes']} stripes, "
-        f"{data['bytes_per_task']} bytes a task, work x {data['extra_work']:.3f}, {data['fills']} fills, "
-        f"{data['shifts']} shifts"
+        f"{data['name']}: tiles of {rows} x {columns}, {several(data['tasks'], 'task')} of up to "
+        f"{several(data['stripes'], 'stripe')}, "
+        f"{data['bytes_per_task']} bytes a task, work x {data['extra_work']:.3f}, {several(data['fills'], 'fill')}, "
+        f"{several(data['shifts'], 'shift')}"
     ]
     for member in data["members"]:
         boxes = ", ".join(f"{b['count']} of {b['rows']} x {b['columns']}" for b in member["boxes"][:4])

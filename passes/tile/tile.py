@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ...errors import BudgetError, HalotileError
+from ...errors import BudgetError, HalotileError, several
 from ...schedules.words.group import Group, Kernel, Value
 from ...schedules.words.layout import Layout
 from ...schedules.words.open_tile_plan import OpenTilePlan
@@ -217,17 +217,18 @@ def note(plan: TilePlan | OpenTilePlan) -> str:
     """A line about ``plan`` for people."""
     members = plan.members
     if isinstance(plan, OpenTilePlan):
-        columns = "all columns" if plan.columns is None else f"{plan.columns} columns"
+        columns = "all columns" if plan.columns is None else several(plan.columns, "column")
         return (
-            f"{members[0].name} to {members[-1].name}: {len(members)} groups in tiles of {plan.rows} rows by "
-            f"{columns}, {plan.bands} bands of rows, {len(plan.windows)} ring, {usual(plan.task_bytes)} bytes a tile "
-            f"at the typical shape, work x {plan.extra_work:.3f}"
+            f"{members[0].name} to {members[-1].name}: {several(len(members), 'group')} in tiles of "
+            f"{several(plan.rows, 'row')} by {columns}, "
+            f"{several(plan.bands, 'band')} of rows, {len(plan.windows)} ring, "
+            f"{usual(plan.task_bytes)} bytes a tile at the typical shape, work x {plan.extra_work:.3f}"
         )
     modes: dict[str, int] = {}
     for mode in plan.modes.values():
         modes[mode] = modes.get(mode, 0) + 1
     how = ", ".join(f"{n} {mode}" for mode, n in sorted(modes.items()))
     return (
-        f"{members[0].name} to {members[-1].name}: {len(members)} groups in {len(plan.tasks)} tasks, {how}, "
-        f"{plan.task_bytes} bytes a task, work x {plan.extra_work:.3f}"
+        f"{members[0].name} to {members[-1].name}: {several(len(members), 'group')} in "
+        f"{several(len(plan.tasks), 'task')}, {how}, {plan.task_bytes} bytes a task, work x {plan.extra_work:.3f}"
     )

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
+from ...errors import several
 from ..emit.inline import key
 from ..general.phases import plan_phases
 from ..kernel.context import Context
@@ -127,7 +128,7 @@ class _Attention:
             function=self.k.finish(),
             operands=tuple(self.ctx.operands),
             outputs=self.request.group.outputs,
-            schedule=f"attention, {self.block_rows} rows, tiles {self.keys} and {self.values}, {form}",
+            schedule=f"attention, {several(self.block_rows, 'row')}, tiles {self.keys} and {self.values}, {form}",
             flops=self.facts.flops,
             workspace=self.k.workspace if is_open((self.heads, self.facts.rows, self.facts.keys)) else self.workspace,
         )

@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from tvm import tirx
 
+from ...errors import several
 from ..emit.inline import Inliner, key
 from ..instructions.prefetch import FIRST_LEVEL, LINE, hint
 from ..kernel.context import Context
@@ -112,7 +113,7 @@ class _Staged:
         kind = f"lanes {self.block}" if self.block else "plain"
         if len(self.plan.phases) == 1 and not self.plan.phases[0].reduce:
             return f"map, {kind}"
-        return f"staged, {len(self.plan.phases)} phases, prefix {self.plan.prefix}, {kind}"
+        return f"staged, {several(len(self.plan.phases), 'phase')}, prefix {self.plan.prefix}, {kind}"
 
     def _work(self) -> int:
         total = 0

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from ...errors import several
 from ..emit.builder import KernelBuilder
 from ..tiled.kernel import GroupBuilder, TiledKernel
 from ..tiled.operands import Operand, part_operands
@@ -141,7 +142,8 @@ class _Striped(GroupBuilder):
             function=driver(tuple(f"part{i}" for i in range(len(self.parts)))),
             operands=tuple(operands),
             outputs=self.stripes.outputs,
-            schedule=f"striped, {len(self.plan.members)} members, {count} stripes of {self.stripes.stripe_rows} rows",
+            schedule=f"striped, {several(len(self.plan.members), 'member')}, {several(count, 'stripe')} of "
+            f"{several(self.stripes.stripe_rows, 'row')}",
             flops=self._flops([calls]),
             workspace=max((p.workspace for p in self.parts), default=0),
             notes=self.plan.notes,

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...errors import several
 from ...targets.target import Target
 from ..dispatch import build_kernel
 from ..words.alignment import aligned
@@ -237,9 +238,9 @@ class GroupBuilder:
     def _describe(self, program: DriverProgram) -> str:
         plan = self.plan
         rings = sum(1 for mode in plan.modes.values() if mode == "ring")
-        text = f"tiled, {len(plan.members)} members, {len(plan.tasks)} tasks"
+        text = f"tiled, {several(len(plan.members), 'member')}, {several(len(plan.tasks), 'task')}"
         longest = max((len(t.stripes) for t in plan.tasks), default=0)
-        text += f" of up to {longest} stripes, {rings} rings, {len(self.parts)} parts"
+        text += f" of up to {several(longest, 'stripe')}, {several(rings, 'ring')}, {several(len(self.parts), 'part')}"
         if plan.sharing > 1:
             text += f", {plan.sharing} cores share each step"
         return text + f", work x {plan.extra_work:.2f}"

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ...errors import several
 from ..words.alignment import aligned
 from ..words.dims import maximum, minimum
 from ..words.group import Box, Kernel, Request, Scratch, Value, dtype_bytes
@@ -136,9 +137,10 @@ class _OpenTilesBuilder:
 
     def _describe(self) -> str:
         plan = self.plan
-        columns = "all columns" if plan.columns is None else f"{plan.columns} columns"
-        text = f"open tiles, {len(plan.members)} members, {plan.rows} rows by {columns}, {plan.bands} bands"
-        text += f", {len(plan.windows)} rings, {len(self.parts)} parts"
+        columns = "all columns" if plan.columns is None else several(plan.columns, "column")
+        text = f"open tiles, {several(len(plan.members), 'member')}, {several(plan.rows, 'row')} by {columns}"
+        text += f", {several(plan.bands, 'band')}, {several(len(plan.windows), 'ring')}, "
+        text += f"{several(len(self.parts), 'part')}"
         if plan.images is not None:
             text += ", image by image"
         if plan.sharing > 1:

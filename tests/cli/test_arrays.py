@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from halotile.compiler.cli import arrays, main
+from halotile.compiler.cli.running import destinations
 from halotile.compiler.spec import TensorSpec
-from halotile.errors import RunError
+from halotile.errors import OutputError, RunError
 from small_models import tiny
 
 COMMAND = [sys.executable, "-m", "halotile.compiler.cli"]
@@ -53,6 +54,13 @@ def test_what_is_wrong_with_a_file_is_told(files: Path) -> None:
     ):
         with pytest.raises(RunError, match=told):
             arrays.read_arrays([text], SPECS)
+
+
+def test_a_file_of_another_kind_is_not_written(files: Path) -> None:
+    for name in ("y.png", "y.bmp"):
+        with pytest.raises(OutputError, match=rf"{name} can't be written: .* is none of .npy, .npz, .bin"):
+            destinations([f"y={files / name}"], ["y"])
+    assert destinations([f"y={files / 'y'}", "y=/dev/null"], ["y"])
 
 
 def test_every_kind_of_file_is_written(files: Path) -> None:

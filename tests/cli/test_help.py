@@ -125,12 +125,15 @@ def test_progress_on_a_pipe_is_a_line_for_each_stage(
             for done in range(30):
                 progress("schedule", done, 30)
                 now[0] += 1.0
+            progress("link", 0, 1)
+            now[0] += 20.0
+            progress("link", 1, 1)
     finally:
         console.set_volume(0)
     lines = capsys.readouterr().err.splitlines()
     every = ["[  0.0 s] import", "[  1.5 s] schedule 0/30", "[ 11.5 s] schedule 10/30", "[ 21.5 s] schedule 20/30"]
     late = ["[ 10.5 s] schedule 9/30", "[ 20.5 s] schedule 19/30", "[ 30.5 s] schedule 29/30"]
-    assert lines == ((every if volume else late) if shown else [])
+    assert lines == ([*(every if volume else late), "[ 31.5 s] link"] if shown else [])
 
 
 # ---------------------------------------------------------------------- completion

@@ -12,7 +12,8 @@ from halotile.compiler.cli.inspect import _stage_text
 from halotile.compiler.cli.legend import LEGEND, legend
 from halotile.compiler.cli.summary import explanation, rows
 from halotile.compiler.inspection import inspect_stage
-from halotile.compiler.verify import OutputCheck, Verification
+from halotile.compiler.verify import OutputCheck, Verification, compare
+from halotile.errors import several
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -76,6 +77,19 @@ def test_a_table_counts_in_one_language(explained: dict[str, Any], residual: onn
     assert not [k for k in said if "before" in k or "after" in k]
     text = _stage_text(explained)
     assert re.search(r"^nodes of the model +6$", text, re.M) and re.search(r"^operators after plan +\d+$", text, re.M)
+
+
+def test_nouns_agree_with_their_numbers(explained: dict[str, Any]) -> None:
+    assert [several(n, "phase") for n in (0, 1, 2, "h")] == ["0 phases", "1 phase", "2 phases", "h phases"]
+    text = explanation(explained)
+    assert re.findall(r"\b1 [a-z]+s\b", text) == []
+
+
+def test_what_is_nowhere_a_number_proves_little() -> None:
+    nothing = np.full((2, 3), np.nan, np.float32)
+    check = compare("y", nothing, nothing, 1e-3, 1e-5)
+    assert check.ok and check.constant
+    assert "one value everywhere" in Verification((check,), 1e-3, 1e-5, "it", "random", 0).message()
 
 
 @pytest.mark.parametrize("count, said", [(1, "1 output agrees with"), (2, "2 outputs agree with")])

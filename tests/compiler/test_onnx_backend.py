@@ -83,5 +83,5 @@ def test_what_is_refused_is_a_test_to_skip() -> None:
 def test_too_few_inputs_are_an_error() -> None:
     with pytest.raises(Exception, match="0 inputs for a model that takes 1"):
         backend.prepare(tiny()).run([])
-    with pytest.raises(Exception, match="1 inputs for a node Add that names 2"):
+    with pytest.raises(Exception, match="1 input for a node Add that names 2"):
         backend.run_node(helper.make_node("Add", ["a", "b"], ["y"]), [X])

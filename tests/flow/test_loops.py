@@ -33,7 +33,7 @@ def test_a_number_of_rounds_that_is_an_input() -> None:
         f"g (int64 m, float[3,4] s) => (float[3,4] y) {{ y = Loop <{STEP}> (m, , s) }}", w=floats(4, 4) / 2
     )
     built = agree(model, [{"m": m, "s": floats(3, 4)} for m in (0, 1, 2, 7, 1000, -3)])
-    assert [k for k in kernels(built) if k.startswith("loop over")] == ["loop over 1 kernels"]
+    assert [k for k in kernels(built) if k.startswith("loop over")] == ["loop over 1 kernel"]
 
 
 def test_many_rounds_stay_rounds() -> None:

@@ -83,7 +83,7 @@ def test_separated_windows(window: Any, width: int, blocked: bool) -> None:
 def test_windows_with_nothing_to_gain(kernel: Any, stride: int) -> None:
     x = data(3, 37)
     build = staged(module_of([x], lambda x: R.nn.max_pool2d(x, kernel, strides=(stride, stride))))
-    assert "staged, 1 phases" in build.kernels[0].schedule
+    assert "staged, 1 phase," in build.kernels[0].schedule
     most = np.fmax.reduce(windows(x, kernel, (stride, stride), (0, 0, 0, 0), (1, 1), 0), axis=(-1, -2))
     np.testing.assert_array_equal(Compiled(build).run([x])[0], most.astype(F))
 

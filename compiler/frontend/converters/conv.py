@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import relax
 
+from ....errors import several
 from ....schedules.words.dims import Open, is_open, maximum
 from ....schedules.words.refusal import Refusal
 from ..ahead import LARGEST, WIDENED
@@ -49,7 +50,7 @@ def convolve(node: OnnxNode, x: OnnxValue, w: OnnxValue) -> OnnxValue:
         require_equal(x.shape[1], w.shape[1] * groups, f"the channels of {x} and the weights {w}")
     if x.shape[1] != w.shape[1] * groups:
         raise Refusal(
-            f"input {x} has {x.shape[1]} channels; weights {w} in {groups} groups need {w.shape[1] * groups}"
+            f"input {x} has {several(x.shape[1], 'channel')}; weights {w} in {groups} groups need {w.shape[1] * groups}"
         )
     strides = node.attr("strides", [1] * spatial)
     dilations = node.attr("dilations", [1] * spatial)

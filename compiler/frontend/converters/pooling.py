@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import relax
 
+from ....errors import several
 from ....schedules.words.dims import Dim, Open, is_open
 from ....schedules.words.refusal import Refusal
 from ..node import OnnxNode
@@ -111,7 +112,7 @@ def max_pool(node: OnnxNode) -> OnnxValue | list[OnnxValue | None]:
         return [values, _column_major(node, indices, x.shape) if node.attr("storage_order", 0) else indices]
     spatial = x.rank - 2
     if spatial > 3:
-        raise Refusal(f"pooling over {spatial} dimensions is not supported")
+        raise Refusal(f"pooling over {several(spatial, 'dimension')} is not supported")
     function = {1: R.nn.max_pool1d, 2: R.nn.max_pool2d, 3: R.nn.max_pool3d}[spatial]
     pooled = node.do(
         function,

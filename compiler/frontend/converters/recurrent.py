@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import relax
 
+from ....errors import several
 from ....schedules.operators.recurrent import ACTIVATIONS, packed
 from ....schedules.words.dims import Open, is_open
 from ....schedules.words.refusal import Refusal
@@ -195,7 +196,7 @@ def recurrent(node: OnnxNode) -> list[OnnxValue | None]:
     require_at_least(length, 1, "its sequence has no steps", why="a recurrent layer has steps")
     packable = node.need(2).array is not None
     if not packable and is_open([length]):
-        raise Open(f"its sequence has {length} steps, and its recurrent weights are computed at run time")
+        raise Open(f"its sequence has {several(length, 'step')}, and its recurrent weights are computed at run time")
     if not packable and length * directions > LONGEST:
         raise Refusal(
             f"a sequence of {length} steps in {directions} directions is longer than {LONGEST}, "

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ....errors import HalotileError
+from ....errors import HalotileError, several
 from ....schedules.scratchpad.kernel import MOST_TRANSFERS, most_transfers, scratch_bytes
 from ....schedules.words.alignment import aligned
 from ....schedules.words.group import Group, Request, Value, dtype_bytes
@@ -153,8 +153,9 @@ def _replaced(
         result += [*groups[at:first], one]
         by_group[one] = plan
         notes.append(
-            f"{groups[first].name} to {groups[last].name}: {len(plan.members)} groups in {len(plan.stripes)} stripes "
-            f"of {plan.stripe_rows} rows, {plan.bytes} bytes of the scratchpad, work x {plan.extra_work:.3f}"
+            f"{groups[first].name} to {groups[last].name}: {several(len(plan.members), 'group')} in "
+            f"{several(len(plan.stripes), 'stripe')} of "
+            f"{several(plan.stripe_rows, 'row')}, {plan.bytes} bytes of the scratchpad, work x {plan.extra_work:.3f}"
         )
         at = last + 1
     told = tuple(notes) or ("no group is computed in stripes",)
