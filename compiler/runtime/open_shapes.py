@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...targets.plain import JsonView
 
 _MOST_TRIED = 1 << 14  # combinations of sizes
+_MOST_NEAR = 1 << 9  # sizes that are looked at for one that would do
 _GROWTH = 4  # an arena that turns out too small grows by a quarter of what a size grew to
 
 
@@ -59,7 +60,9 @@ class Shapes:
         self.symbols, self._inputs = self._calls.symbols, self._calls.inputs
         self._readings = [next(readings(symbol, self._inputs), None) for symbol in self.symbols]
         self._held: dict[int, Sized] = {}  # what the instance of so many threads was made for
+        self._known = tuple(symbol.typical for symbol in self.symbols)  # sizes that go together, if any are known to
         self.typical = self._possible()
+        self._known = self.typical.sizes
         self._last = self.typical
 
     def _possible(self) -> Sized:
@@ -144,10 +147,26 @@ class Shapes:
         code, shapes = self._calls.dims(sizes)
         if code:
             named = ", ".join(f"{s.name} {size}" for s, size in zip(self.symbols, sizes, strict=True))
-            raise error(f"{self._binding.error_text(code)}: {named}")
+            raise error(f"{self._binding.error_text(code)}: {named}{self._near(sizes)}")
         count = len(self._inputs)
         made = tuple(zip(shapes[count:], self._dtypes, strict=True))
         return Sized(self._calls, sizes, shapes[:count], Outputs(made))
+
+    def _near(self, sizes: Shape) -> str:
+        """The nearest sizes that would do, of one symbol where that is enough, or of each that can't be what it is."""
+        for others, joint in ((sizes, ", or "), (self._known, ", ")):
+            found = []
+            for i, (symbol, size) in enumerate(zip(self.symbols, sizes, strict=True)):
+                ways = _outward(symbol, size)
+                near = [next((str(n) for n in way if self._goes(others, i, n)), "") for way in ways]
+                if any(near) and not self._goes(others, i, size):
+                    found.append(f"{symbol.name} {' or '.join(filter(None, near))}")
+            if found:
+                return f"; the nearest that would do: {joint.join(found)}"
+        return ""
+
+    def _goes(self, others: Shape, number: int, size: int) -> bool:
+        return bool(self._calls.dims((*others[:number], size, *others[number + 1 :]))[0] == 0)
 
     def _size(self, number: int, given: list[Shape]) -> int:
         where = self._readings[number]
@@ -174,6 +193,14 @@ def _candidates(symbol: Symbol) -> list[int]:
     """Sizes of a symbol to try, the typical one first."""
     powers = (_rounded_up(1 << bits, symbol.multiple) for bits in range(12))
     return list(dict.fromkeys((symbol.typical, symbol.least, *(p for p in powers if not symbol.refusal(p)))))
+
+
+def _outward(symbol: Symbol, size: int) -> tuple[range, range]:
+    """The allowed sizes below a size and above it, the nearest first."""
+    step = symbol.multiple
+    below, above = _rounded_up(size, step) - step, size // step * step + step
+    least, most = max(symbol.least, below - _MOST_NEAR * step), min(symbol.most, above + _MOST_NEAR * step)
+    return range(below, least - 1, -step), range(above, most + 1, step)
 
 
 def _rounded_up(size: int, multiple: int) -> int:

@@ -142,6 +142,9 @@ def test_conditions_are_checked_before_anything_is_written(open_spec, tmp_path):
         assert model.output_shapes(width=8, batch=2) == {"y": (2, 17)}
         for sizes in [(1, 4), (1, 8), (2, 8), (8, 32), (1, 512)]:
             assert model.output_shapes(batch=sizes[0], width=sizes[1])["y"] == (sizes[0], 2 * sizes[1] + 1)
+        near = {
+            (64, 256): "batch 1", (1, 6): "width 4 or 8", (3, 8): "batch 2, or width 12", (1, 0): "width 4",
+        }  # fmt: skip
         for (b, w), said in {
             (64, 256): "batch*width is 16384, and must be at most 512 (node 'a' has 512 positions)",
             (1, 6): "width is 6, and must be 4*(width // 4), here 4 (node 'b' halves it twice)",
@@ -150,7 +153,7 @@ def test_conditions_are_checked_before_anything_is_written(open_spec, tmp_path):
         }.items():
             with pytest.raises(RunError) as caught:
                 model({"x": np.zeros((b, w, 3), np.float32), "m": np.zeros(w, np.float32)})
-            assert str(caught.value) == f"{said}: batch {b}, width {w}"
+            assert str(caught.value) == f"{said}: batch {b}, width {w}; the nearest that would do: {near[b, w]}"
 
 
 def test_names_of_dimensions_become_members():
