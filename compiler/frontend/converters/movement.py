@@ -13,15 +13,7 @@ from ....schedules.operators.movement import MOST_PARTS
 from ....schedules.words.cases import settled
 from ....schedules.words.dims import Dim, Open, Size, bounds, is_open, maximum, minimum, quotient
 from ....schedules.words.refusal import Refusal
-from ..implied import (
-    broadcast,
-    equal,
-    learn_at_least,
-    learn_at_most,
-    require_at_least,
-    require_equal,
-    require_longer,
-)
+from ..implied import broadcast, equal, learn_at_least, learn_at_most, require_at_least, require_equal
 from ..node import OnnxNode, normal_axes, normal_axis
 from ..registry import converts
 from ..value import OnnxValue
@@ -74,35 +66,6 @@ def flatten(node: OnnxNode) -> OnnxValue:
     if not 0 <= axis <= x.rank:
         raise Refusal(f"axis {node.attr('axis')} is outside a tensor of rank {x.rank}")
     return node.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
-
-
-@converts("Squeeze")
-def squeeze(node: OnnxNode) -> OnnxValue:
-    x = node.need(0)
-    axes = node.ints(1, "its axes", "axes")
-    if axes is None:
-        require_longer(x.shape, node.guarded, str(x))
-    chosen = [i for i, d in enumerate(x.shape) if d == 1] if axes is None else normal_axes(axes, x.rank)
-    for axis in chosen:
-        if isinstance(x.shape[axis], Dim) and not node.guarded:
-            require_equal(x.shape[axis], 1, f"axis {axis} of {x}")
-            x = node.slice(x, axis, 0, 1)
-    if any(x.shape[a] != 1 for a in chosen):
-        raise Refusal(f"axes {chosen} of {x} are not all one long")
-    return node.reshape(x, [d for i, d in enumerate(x.shape) if i not in chosen])
-
-
-@converts("Unsqueeze")
-def unsqueeze(node: OnnxNode) -> OnnxValue:
-    x = node.need(0)
-    axes = node.ints(1, "its axes", "axes")
-    if axes is None:
-        raise Refusal("it has no axes")
-    new = set(normal_axes(axes, x.rank + len(axes)))
-    if len(new) < len(axes):
-        raise Refusal(f"axes {axes} name one twice")
-    old = iter(x.shape)
-    return node.reshape(x, [1 if i in new else next(old) for i in range(x.rank + len(axes))])
 
 
 @converts("Transpose")
