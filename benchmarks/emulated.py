@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..compiler.quantise.halves import largest_of
 from ..errors import HalotileError, ModelError, TargetError
 from ..targets.resolve import resolve
 from ..targets.target import Target
@@ -217,9 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     raise TargetError(f"{place} is no 64-bit ARM under Linux: nothing else is counted")
                 hertz = options.hertz or CLOCKS.get(target.id, 0.0)
                 feeds = entry.inputs(model, seed=1)
-                rows.append(
-                    measure(name, model, feeds, target, hertz, tile=options.tile, precision=options.precision)
-                )
+                asked = {"precision": options.precision, "halves": largest_of(model, options.precision)}
+                rows.append(measure(name, model, feeds, target, hertz, tile=options.tile, **asked))
                 if root is not None:
                     rows += [measure_peer(p, name, model, feeds, target, hertz, root) for p in peers]
                 print(f"{name} for {place}: {rows[-1].instructions / 1e6:.1f} M instructions", file=sys.stderr)

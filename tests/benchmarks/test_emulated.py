@@ -28,6 +28,7 @@ from halotile.errors import ToolchainError
 from halotile.targets.resolve import resolve
 
 FMLA, BNE, RET, NOTHING = 0x4F821020, 0x54FFFFA1, 0xD65F03C0, 0xFFFFFFFF
+PI5 = "raspberry-pi-5"
 needs_llvm = pytest.mark.skipif(
     not any(shutil.which(f"llvm-mca{v}") for v in ("", *(f"-{n}" for n in range(14, 31)))),
     reason="NOT RUN: llvm-mca is not installed (Debian: llvm)",
@@ -136,6 +137,21 @@ def test_what_can_not_be_counted_is_one_line(arguments: list[str], message: str,
     assert emulated.main(arguments) == 1
     said = capsys.readouterr()
     assert said.out == "" and said.err.count("\n") == 1 and message in said.err
+
+
+def test_builds_in_float16_know_the_size_of_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without, they would be float32's: nothing is computed in float16 of which nothing was seen."""
+    asked = []
+
+    def measured(name: str, *_: object, **options: object) -> emulated.EmulatedRow:
+        asked.append(options)
+        return emulated.EmulatedRow(name, PI5, "halotile", 1, {}, 1.0, 0, 1.0, 0.0, ())
+
+    monkeypatch.setattr(emulated, "measure", measured)
+    for precision in ("float16", "float32"):
+        assert emulated.main(["-m", "espcn", "--small", "-t", PI5, "--precision", precision]) == 0
+    assert [a["precision"] for a in asked] == ["float16", "float32"]
+    assert asked[0]["halves"] and asked[1]["halves"] is None
 
 
 def test_a_missing_emulator_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
