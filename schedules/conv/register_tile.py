@@ -16,11 +16,13 @@ cycle, and those that execute in order load vectors between multiply-adds, not b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ...targets.target import Target
+from ..instructions.by_element import FREE, MOST, most_rows
 from ..kernel.register_budget import free_registers
 
 NARROW = 0.02  # of the cycles, for twice as much code
@@ -31,11 +33,20 @@ RAGGED_VECTORS = 3  # of a tile that leaves some over: more have few positions, 
 
 @dataclass(frozen=True)
 class TapWindow:
-    """Taps of the last axis, which neighbouring positions share (:mod:`.direct.shared_taps`)."""
+    """Taps of the last axis, which neighbouring positions share (:mod:`.direct.shared_taps`). ``lanes``: of vectors
+    that hold the columns they read (:mod:`.direct.row_vectors`); 0 where each is loaded by itself."""
 
     taps: int
     stride: int
     dilation: int
+    lanes: int = 0
+
+    def loads(self, columns: int) -> tuple[list[int], int]:
+        """Where vectors begin that hold all that so many positions read, none beyond it, and their elements."""
+        reach = (columns - 1) * self.stride + self.taps
+        size = next(n for n in (self.lanes, self.lanes // 2, 1) if n and n <= reach)
+        starts = list(range(0, reach - size + 1, size))
+        return (starts if starts[-1] + size == reach else [*starts, reach - size]), size
 
     def reads(self, columns: int) -> dict[int, list[tuple[int, int]]]:
         """Columns of the input from the first that so many positions read on -> the (position, tap) pairs that read
@@ -83,7 +94,8 @@ class Space:
     """What a register tile is chosen for: ``height x width`` outputs in ``blocks`` vectors, of which ``limit`` (a
     divisor bound) may share a tile. ``window``: taps that share their data in tiles of one vector. ``mixed``,
     ``narrowed``: rows or columns that are left over have tiles of their own; ``ragged``: so may vectors. ``once``: no
-    output is computed twice, whatever multiple of so many columns there is, however many rows (0: some may be)."""
+    output is computed twice, whatever multiple of so many columns there is, however many rows (0: some may be).
+    ``elements``: a position's channels lie in a register, of which multiply-adds take elements."""
 
     height: int
     width: int
@@ -94,25 +106,27 @@ class Space:
     narrowed: bool = False
     once: int = 0
     ragged: bool = False
+    elements: bool = False
 
     def tiles(self, target: Target) -> Iterator[tuple[float, Tile]]:
         """(cycles of a step of the reduction over the whole output, tile) of every tile that fits the registers."""
-        registers, known = target.vector_registers, _steps(target, self.window)
+        known = _steps(target, self.window, self.elements)
         for blocks in range(1, min(8, self.limit) + 1):
             whole, rest = divmod(self.blocks, blocks)
             ragged = self.ragged and not self.once and whole > 0 and blocks <= RAGGED_VECTORS
             if (self.limit % blocks or rest) and not ragged:
                 continue
-            held = self.window.taps if self.window is not None else blocks
-            most = (registers - held - free_registers(target, blocks, unrolled=True)) // blocks
+            most = self._most(target, blocks)
             for columns in range(1, min(self.width, most) + 1):
                 if self.once and self.once % columns:
                     continue
                 for rows in range(1, min(self.height, most // columns, 1 if self.once else 4) + 1):
                     if (rows, columns, blocks) not in known:
                         tile = Tile(rows, columns, blocks, 1, self.window)
-                        known[rows, columns, blocks] = tile, step_cycles(target, tile)
+                        known[rows, columns, blocks] = tile, _step(target, tile, self.elements)
                     tile, step = known[rows, columns, blocks]
+                    if step == math.inf:
+                        continue
                     if self.mixed or self.narrowed:
                         cost = whole * self._cost(target, tile)
                     else:
@@ -120,6 +134,15 @@ class Space:
                     if rest:
                         cost = RAGGED * (cost + self._cost(target, rest_tile(target, self, tile)))
                     yield cost, tile
+
+    def _most(self, target: Target, blocks: int) -> int:
+        """Positions of a tile of so many vectors that the registers have room for."""
+        if self.elements:
+            return most_rows(target, blocks)
+        if self.window is not None and self.window.lanes:
+            return (target.vector_registers - FREE) // blocks
+        held = self.window.taps if self.window is not None else blocks
+        return (target.vector_registers - held - free_registers(target, blocks, unrolled=True)) // blocks
 
     def _cost(self, target: Target, tile: Tile) -> float:
         left = left_over(tile, self.height) if self.mixed else None
@@ -130,11 +153,24 @@ class Space:
         if narrow is not None:
             whole = replace(self, width=self.width - narrow.columns)
             return whole._cost(target, tile) + replace(self, width=narrow.columns)._cost(target, narrow)
-        return tiles_of(tile, self.height, self.width) * step_cycles(target, tile)
+        return tiles_of(tile, self.height, self.width) * step_cycles(target, tile, self.elements)
+
+
+def _step(target: Target, tile: Tile, elements: bool) -> float:
+    """Cycles of one step; infinitely many where the registers have no room for the tile."""
+    return step_cycles(target, tile, elements) if _fits(target, tile) else math.inf
+
+
+def _fits(target: Target, tile: Tile) -> bool:
+    """True if rows that are held have registers beside the accumulators."""
+    if tile.window is None or not tile.window.lanes:
+        return True
+    held = tile.rows * len(tile.window.loads(tile.columns)[0])
+    return held <= MOST and held + tile.positions * tile.blocks + FREE <= target.vector_registers
 
 
 @lru_cache(maxsize=256)
-def _steps(target: Target, window: TapWindow | None) -> dict[tuple[int, int, int], tuple[Tile, float]]:
+def _steps(target: Target, window: TapWindow | None, elements: bool) -> dict[tuple[int, int, int], tuple[Tile, float]]:
     """Tiles by rows, columns and blocks, with the cycles of a step: whatever the output, they are the same. Filled by
     whoever asks first."""
     return {}
@@ -175,8 +211,10 @@ def rest_tile(target: Target, space: Space, tile: Tile) -> Tile:
 
 @lru_cache(maxsize=4096)
 def _rest_tile(target: Target, space: Space, blocks: int, rows: int) -> Tile:
-    most = (target.vector_registers - blocks - free_registers(target, blocks, unrolled=True)) // blocks // rows
-    tiles = [Tile(rows, columns, blocks) for columns in range(1, max(1, min(space.width, most)) + 1)]
+    window = space.window if space.window is not None and space.window.lanes else None
+    most = replace(space, window=window)._most(target, blocks) // rows
+    tiles = [Tile(rows, columns, blocks, 1, window) for columns in range(1, max(1, min(space.width, most)) + 1)]
+    tiles = [t for t in tiles if _fits(target, t)] or tiles[:1]
     return min(tiles, key=lambda t: (space._cost(target, t), -t.columns))
 
 
@@ -195,20 +233,21 @@ def tiles_of(tile: Tile, height: int, width: int) -> int:
     return -(-height // tile.rows) * -(-width // tile.columns)
 
 
-def step_cycles(target: Target, tile: Tile) -> float:
-    """Cycles of one step of a tile's reduction: one channel and tap."""
+def step_cycles(target: Target, tile: Tile, elements: bool = False) -> float:
+    """Cycles of one step of a tile's reduction: one channel and tap. ``elements``: as in :class:`Space`."""
     if tile.window is not None:
         return _shared_cycles(target, tile, tile.window) / tile.window.taps
     fmas = tile.positions * tile.blocks / target.fma_ports
     fitted = target.fitted.registers
-    loads = fitted.load * (tile.positions + tile.blocks)
+    loads = fitted.load * ((0 if elements else tile.positions) + tile.blocks)
     if target.in_order:
         fmas += tile.blocks + tile.positions / 10  # a tenth of the broadcasts finds no multiply-add to start with
     elif target.is_aarch64 and target.fma_ports == 1:
         loads *= 2
     stream = fitted.stream * tile.blocks
     # a few cycles of loop control a step, which larger tiles spread over more work; of equal ones that waste least wins
-    return max(fmas, loads, stream, float(target.fma_latency)) + fitted.step + FEWER * tile.positions * tile.blocks
+    step = fitted.step / (target.lanes("float16") if elements else 1)
+    return max(fmas, loads, stream, float(target.fma_latency)) + step + FEWER * tile.positions * tile.blocks
 
 
 @lru_cache(maxsize=1024)
@@ -219,7 +258,9 @@ def _distinct(window: TapWindow, columns: int) -> int:
 
 def _shared_cycles(target: Target, tile: Tile, window: TapWindow) -> float:
     """Cycles of one channel and all taps of a window; of equal tiles one in fewer rows, which loads less, wins."""
-    fmas = tile.positions * window.taps / target.fma_ports
+    fmas = tile.positions * tile.blocks * window.taps / target.fma_ports
     fitted = target.fitted.registers
-    loads = fitted.load * (tile.rows * _distinct(window, tile.columns) + window.taps)
-    return max(fmas, loads, max(fitted.stream, float(target.fma_latency)) * window.taps) + fitted.step + loads / 100
+    reads = len(window.loads(tile.columns)[0]) if window.lanes else _distinct(window, tile.columns)
+    loads = fitted.load * (tile.rows * reads + window.taps * tile.blocks)
+    stream = max(fitted.stream * tile.blocks, float(target.fma_latency)) * window.taps
+    return max(fmas, loads, stream) + fitted.step + loads / 100

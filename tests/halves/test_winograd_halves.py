@@ -134,8 +134,10 @@ def test_a_plan_takes_half_of_the_bytes_and_of_the_cycles() -> None:
     narrow = found["float16"]
     assert narrow is not None and narrow.half and narrow.transform is HALF4
     same = replace(narrow, half=False)
-    for size in (winograd_plan.held_bytes, winograd_plan.weight_bytes):
-        assert 2 * size(8, 128, narrow) == size(8, 128, same)
+    assert 2 * winograd_plan.weight_bytes(8, 128, narrow) == winograd_plan.weight_bytes(8, 128, same)
+    for half_of, whole in zip(*(winograd_plan.scratch_bytes(8, 128, plan) for plan in (narrow, same)), strict=True):
+        assert 2 * half_of == whole
+    assert 2 * winograd_plan.held_bytes(8, 128, narrow) <= winograd_plan.held_bytes(8, 128, same)
     assert 0.45 < cost.direct_cycles(target, half) / cost.direct_cycles(target, wide) < 0.6
     assert narrow.cycles < 0.75 * found["float32"].cycles
 

@@ -66,9 +66,11 @@ from ..register_tile import (
 )
 from ..spanning import Owners, group_counts, one_group, several_groups, spans_groups
 from ..weight_prefetch import Runs, spread_runs
+from .channel_vectors import holds_channels
 from .data_prefetch import below_of, data_distance, image_bytes, next_of, row_below
 from .last_vector import emit_tail, joined_parts, joined_tile, pack_tail, tail_parts, tail_tile
 from .reduction_steps import ChannelSegment, emit_steps
+from .row_vectors import row_window
 from .shared_taps import shared_window
 from .weight_panels import count_parts, leaves, passes_by, rows_first, sums_place
 
@@ -138,7 +140,8 @@ def tile_space(request: Request, facts: ConvFacts) -> Space:
     height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 and facts.sizes is None else 1
     limit = channel_blocks if facts.groups == 1 else _blocks_per_group(facts, lanes)
     ragged = facts.groups == 1 and not split and facts.sizes is None
-    return Space(height, facts.out_spatial[-1], channel_blocks, limit, ragged=ragged)
+    elements = holds_channels(request, facts)
+    return Space(height, facts.out_spatial[-1], channel_blocks, limit, ragged=ragged, elements=elements)
 
 
 def own_tile(request: Request, facts: ConvFacts) -> Tile:
@@ -170,7 +173,7 @@ def once_pays(request: Request, facts: ConvFacts) -> bool:
 def own_window(request: Request, facts: ConvFacts) -> TapWindow | None:
     """The taps that share their data in every register tile of the convolution."""
     space = tile_space(request, facts)
-    return shared_window(request.target, facts, space.blocks, space.limit)
+    return row_window(request, facts) or shared_window(request.target, facts, space.blocks, space.limit)
 
 
 def _shared_space(request: Request, facts: ConvFacts) -> Space:

@@ -7,11 +7,13 @@ they come from the second level.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from tvm import tirx
 
+from ...instructions.by_element import each_line
 from ...instructions.load_order import keep_loads
 from ...kernel.unrolled_steps import unrolled
 from ...words.group import dtype_bytes
@@ -19,7 +21,9 @@ from ...words.tvm_types import Buffer, Expr
 from ..kernel import ConvKernel
 from ..spanning import Owners, chosen
 from ..weight_prefetch import NextPanel, Runs, ask, prefetch
+from .channel_vectors import has_room, held_channels, holds_channels, multiply_channel
 from .data_prefetch import ask_beside, ask_for_data, next_data
+from .row_vectors import multiply_rows
 from .shared_taps import columns_read, multiply
 
 
@@ -62,7 +66,7 @@ def emit_steps(
     asks for the lines of its results; ``owners``: the groups of channels, where the lanes lie in several."""
     k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
     n, start, group, (cb, own), origins, column = where
-    width = tile.blocks * lanes
+    width, size = tile.blocks * lanes, dtype_bytes(facts.output.dtype)
     zero = tirx.IntImm("int32", 0)
     conv.begins(n, _channel(segment, block, start, zero, zero), origins, column)
 
@@ -80,28 +84,45 @@ def emit_steps(
         results = conv.result_runs(n, conv.block_of(group), origins, column, runs, index) if runs is not None else []
         if facts.skips:
             loops.enter_context(k.when(_meets_image(conv, origins, column, taps)))
-        c = loops.enter_context(unrolled(conv.ctx, conv.request.target, segment.lanes, "c"))
+        held = None
+        if segment.aligned and owners is None and holds_channels(conv.request, facts) and has_room(conv):
+            held = held_channels(conv, n, _channel(segment, block, start, own, zero)[0], origins, column, taps)
+            c = loops.enter_context(k.loop(segment.lanes, "unroll", "c"))
+        else:
+            c = loops.enter_context(unrolled(conv.ctx, conv.request.target, segment.lanes, "c"))
+        lines = nullcontext if held is None else partial(each_line, k, c)
         if data is not None:
             ask_beside(conv, data, c)
         for buffer, begin, written in results:
             assert runs is not None
-            ask(k, buffer, begin + c * runs.stride, written)
+            with lines(runs.stride * size):
+                ask(k, buffer, begin + c * runs.stride, written)
         for following, buffer, begin, number in asked:
             if following.spreads(segment.lanes):
-                following.ask_beside(k, buffer, begin, number, c, segment.lanes)
+                with lines(following.lines * following.line // segment.lanes * size):
+                    following.ask_beside(k, buffer, begin, number, c, segment.lanes)
         channel = _channel(segment, block, start, own, c)
         side = 1 if tile.window is None else tile.window.taps
         step = base + (index * segment.lanes + c) * (width * side)
         if conv.far and conv.next is None:
-            prefetch(k, weights, step, tile.blocks * side, lanes, dtype_bytes(facts.output.dtype))
-        _multiply(conv, acc, weights, step, (n, channel, segment.first + c, origins, column, taps), block, owners)
+            with lines(width * side * size):
+                prefetch(k, weights, step, tile.blocks * side, lanes, size)
+        _multiply(conv, acc, weights, step, (n, channel, segment.first + c, origins, column, taps), block, owners, held)
 
 
 def _multiply(
-    conv: ConvKernel, acc: Buffer, weights: Buffer, step: Expr, at: Expr, block: int, owners: Owners | None
-) -> None:
-    """The products of one channel and tap, or of one channel and the taps that share their data."""
+    conv: ConvKernel, acc: Buffer, weights: Buffer, step: Expr, at: Expr, block: int, owners: Owners | None,
+    held: Buffer | None,
+) -> None:  # fmt: skip
+    """The products of one channel and tap, or of one channel and the taps that share their data. ``held``: the channels
+    of all positions, where these lie in registers."""
     k, tile, lanes, (n, channel, number, origins, column, taps) = conv.k, conv.tile, conv.lanes, at
+    if held is not None:
+        multiply_channel(conv, acc, held, weights, step, channel[1])
+        return
+    if tile.window is not None and tile.window.lanes:
+        multiply_rows(conv, acc, weights, step, (n, channel, origins, column, taps))
+        return
     keep_loads(k, conv.request.target)
 
     def by_lanes(read: Callable[[Expr | tuple[Expr, Expr]], Expr], held: bool) -> Callable[[Expr], Expr]:

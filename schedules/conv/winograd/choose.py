@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from ....targets.target import Target
 from ...instructions.amx import ROWS, SUMS
+from ...instructions.by_element import most_rows, takes_elements
 from ...instructions.int8_dot import PAIRS, multiplier
 from ...kernel.register_budget import free_registers
 from ..facts import ConvFacts
@@ -21,6 +22,7 @@ MARGIN = 0.93  # the estimate must beat the direct one by this much
 PLAIN_MARGIN = 0.8  # the same of plain data, whose transforms were measured on one processor
 LARGER = 0.95  # F(6x6, 3x3) and its like must beat smaller tiles by this much: they double the bound of errors and, in
 # two dimensions, the bytes of weights
+MOST_HELD = 6  # tiles whose channels lie in registers: with eight sums go to the stack, and come back
 TIE = 1.001  # times the fewest cycles can't be told from these, but more scratch pushes out what lies beside it: strips
 # of 12 tiles take 0.95 of the time of 36, expected to be the same, in stripes of 720 x 1280 with 64 channels
 
@@ -129,7 +131,7 @@ def _table(target: Target, layer: Layer, transform: Transform, products: Pairs =
     total = layer.batch * grid[0] * grid[1]
     registers = target if layer.whole is None else multiplier(target, PAIRS)
     varied = []
-    for rows, vectors in _matrix_tiles(blocks) if products else _register_tiles(registers, blocks):
+    for rows, vectors in _matrix_tiles(blocks) if products else _register_tiles(registers, blocks, layer):
         chunks = -(-blocks // vectors)
         parted = [-(-chunks // g) for g in sorted({g for g in (1, 2, 4, 8, 16, chunks) if g <= chunks})]
         groups = [-(-chunks // per) for per in parted]
@@ -145,11 +147,12 @@ def _table(target: Target, layer: Layer, transform: Transform, products: Pairs =
     return PlanTable(plans, cycles, held_bytes(lanes, layer.channels, plans))
 
 
-def _register_tiles(target: Target, blocks: int) -> Iterator[tuple[int, int]]:
+def _register_tiles(target: Target, blocks: int, layer: Layer) -> Iterator[tuple[int, int]]:
     """Tiles by vectors that fit the registers and hide the latency of a multiply-add."""
-    registers = target.vector_registers
+    registers, elements = target.vector_registers, not layer.plain and takes_elements(target, layer.dtype)
     for vectors in range(min(2, blocks), min(8, blocks) + 1):  # one vector reads the data too often
         most = (registers - vectors - free_registers(target, vectors)) // vectors
+        most = min(MOST_HELD, most_rows(target, vectors)) if elements else most
         for rows in range(1, min(16, most) + 1):
             if rows * vectors >= target.fma_ports * target.fma_latency or rows == most:
                 yield rows, vectors

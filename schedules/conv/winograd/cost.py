@@ -25,6 +25,7 @@ import numpy as np
 from ....targets.target import Target
 from ...instructions.amx import SUMS, block_cycles, loads_of
 from ...instructions.bf16_parts import parts_of
+from ...instructions.by_element import takes_elements
 from ...instructions.int8_dot import PAIRS, SUMMED, multiplier
 from ..box_cost import Numbers
 from ..facts import ConvFacts
@@ -34,6 +35,8 @@ from .plan import Layer, WinogradPlan, scratch_bytes, terms, vector_bytes, weigh
 from .transform import Transform
 
 HALF_SUMS = 1.1  # times the cycles, for sums of RUN products that are added up
+FULL = 24  # sums of a register tile whose channels lie in registers, if it is as large as it can be
+STEP = 1.0  # cycles of a channel of a small one, beside its products: hints and addresses for fewer of these
 
 
 def reached_share(target: Target, layer: Layer, transform: Transform) -> float:
@@ -122,10 +125,13 @@ def _of_each(function: Callable[..., float], *numbers: Numbers) -> Numbers:
     return np.reshape([known[entry] for entry in entries], arrays[0].shape)
 
 
-def cycles_of_plans(target: Target, channels: int, plan: WinogradPlan) -> Numbers:
-    """The same of many plans at once: ``plan`` has arrays in place of what they differ in (plan_table.py)."""
+def cycles_of_plans(target: Target, channels: int, plan: WinogradPlan, further: Numbers = 0.0) -> Numbers:
+    """The same of many plans at once: ``plan`` has arrays in place of what they differ in (plan_table.py).
+    ``further``: cycles of a step of the products beside these."""
     if plan.half:
-        return HALF_SUMS * cycles_of_plans(doubled(target), channels, replace(plan, half=False))
+        if takes_elements(target, "float16"):
+            further = STEP * np.maximum(0.0, 1 - plan.rows * plan.vectors / FULL)
+        return HALF_SUMS * cycles_of_plans(doubled(target), channels, replace(plan, half=False), further)
     lanes, t, fitted = target.lanes(), plan.transform, target.fitted.winograd
     depth, blocks_in = plan.planes * terms(channels, plan), plan.planes * -(-channels // lanes)
     data_bytes, product_bytes = scratch_bytes(lanes, channels, plan)
@@ -134,7 +140,7 @@ def cycles_of_plans(target: Target, channels: int, plan: WinogradPlan) -> Number
     )
     loaded = (plan.vectors * lanes + (plan.rows if starved(target) else 0)) * 4 / target.fitted.memory.beside
     latency = 1.0 if plan.whole else float(target.fma_latency)
-    step = fitted.step + np.maximum(np.maximum(issued, latency), loaded)
+    step = further + fitted.step + np.maximum(np.maximum(issued, latency), loaded)
     share = plan.chunks_per_group / plan.chunks
     read = weight_bytes(lanes, channels, plan) * share
     panel = t.matrices * plan.vectors * vector_bytes(lanes, channels, plan)

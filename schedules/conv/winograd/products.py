@@ -9,13 +9,15 @@ In float16 sums of RUN products are added to the sum of all before the next begi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from ...emit.builder import KernelBuilder
+from ...instructions.by_element import each_line, most_rows, multiply_elements, takes_elements
 from ...instructions.prefetch import FIRST_LEVEL, hint, wanted_level
 from ...kernel.half_sums import HALF
 from ...kernel.unrolled_steps import unrolled
@@ -249,14 +251,24 @@ class RegisterTiles(Products):
                         beside = runs(first + cb * step)
                         for run in beside if ahead.at_once else ():
                             run.ask_for_lines(k)
-                        c = steps.enter_context(unrolled(self.ctx, self.conv.request.target, depth, "c"))
+                        held = self._held(data, xi, panel, first + cb * step)
+                        if held is not None:
+                            c = steps.enter_context(k.loop(depth, "unroll", "c"))
+                        else:
+                            c = steps.enter_context(unrolled(self.ctx, self.conv.request.target, depth, "c"))
                         left = data.base + self._left(xi, panel, first + cb * step, c)
                         channel = self._channel(first + cb * step, c)
                         right = self.weights.at(matrix, channel)
-                        ask(right, channel)
+                        lines = nullcontext if held is None else partial(each_line, k, c)
+                        with lines(self.weights.hinted * self.plan.element_bytes):
+                            ask(right, channel)
                         self._ask_for_block(data, left, c)
                         for run in beside if not ahead.at_once else ():
-                            run.ask(k, c)
+                            with lines(run.step * self.plan.data_bytes):
+                                run.ask(k, c)
+                        if held is not None:
+                            self._multiply_held(acc, held, right, c)
+                            continue
                         with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
                             with k.loop(lanes, "vectorized", "v") as v:
                                 slot = (y * vectors + b) * lanes + v
@@ -267,6 +279,28 @@ class RegisterTiles(Products):
                 with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
                     at = products.base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
                     k.store(products.buffer, at, made[e * lanes + v])
+
+    def _held(self, data: ScratchPart, xi: Expr, panel: Expr, block: Expr) -> Buffer | None:
+        """[row][channel] of a block of channels, in registers; None where multiply-adds take no elements of these."""
+        plan, lanes, target = self.plan, self.lanes, self.conv.request.target
+        blocked = not plan.plain and self.apart == lanes
+        if not blocked or not takes_elements(target, self.dtype) or plan.rows > most_rows(target, plan.vectors):
+            return None
+        first = data.base + self._left(xi, panel, block, tirx.IntImm("int32", 0))
+        held = self.k.local("x", self.dtype, plan.rows * lanes)
+        for row in range(plan.rows):
+            vector = data.buffer[tirx.Ramp(first + row * self.apart, 1, lanes)]
+            self.k.store(held, tirx.Ramp(row * lanes, 1, lanes), vector)
+        return held
+
+    def _multiply_held(self, acc: Buffer, held: Buffer, right: Expr, channel: Expr) -> None:
+        """The products of one channel of a block that is held."""
+        lanes, given, tile = self.lanes, self.weights.given, (self.plan.rows, self.plan.vectors, self.lanes)
+
+        def element(row: int) -> Expr:
+            return held[row * lanes + channel]
+
+        multiply_elements(self.k, self.conv.request.target, acc, element, lambda i: given[right + i], tile)
 
     @property
     def _adds_up(self) -> bool:

@@ -58,6 +58,13 @@ class Weights:
     def at(self, matrix: Expr, channel: Expr) -> Expr:
         return (matrix * self.depth + channel) * (self.plan.vectors * self.conv.lanes)
 
+    @property
+    def hinted(self) -> int:
+        """Elements from the hint of one step to that of the next: all that it reads, or a tile's part of that."""
+        read, tiles = self.plan.vectors * self.conv.lanes, self.plan.row_tiles
+        far = self.depth * read * self.plan.element_bytes > self.conv.request.target.l2_bytes // 4
+        return read if tiles == 1 or far else -(-read // tiles)
+
     def hints(self, panel: Expr, matrix: Expr) -> Callable[[Expr, Expr], None]:
         """Hints for the weights that follow, once a step of the reduction. Where several register tiles share a matrix
         of weights, they ask for the next one, each for its part, so that it arrives at an even rate. Steps ask for
@@ -68,10 +75,9 @@ class Weights:
         still wait for each line once. 64 channels at 640 x 360 take 0.98 of the time (Emerald Rapids)."""
         conv, vectors, lanes, tiles = self.conv, self.plan.vectors, self.conv.lanes, self.plan.row_tiles
         size, level = self.depth * vectors * lanes, wanted_level(conv.request.target)
-        element = self.plan.element_bytes
-        if tiles == 1 or size * element > conv.request.target.l2_bytes // 4:
+        element, each = self.plan.element_bytes, self.hinted
+        if each == vectors * lanes:
             return lambda step, channel: prefetch(conv.k, self.given, step, vectors, lanes, element, level=level)
-        each = -(-vectors * lanes // tiles)  # elements of a step
         begin = conv.bind(self.at(matrix, 0) + size + tirx.floordiv(panel * size, tiles), FAR)
 
         def ask(step: Expr, channel: Expr) -> None:
