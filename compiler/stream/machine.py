@@ -90,26 +90,53 @@ class Stream:
         if self.finished:
             raise RunError("the stream is finished: no rows can follow; open another for the next image")
         arrays = self._arrays(rows)
+        self.together({port.name: arrays[port.name].shape[port.axis] for port in self.plan.inputs})
         first = self.plan.inputs[0]
         total, done = arrays[first.name].shape[first.axis], 0
-        for port in self.plan.inputs[1:]:
-            found = arrays[port.name].shape[port.axis]
-            if found * first.count != total * port.count:
-                raise RunError(
-                    f"{total} rows of input '{first.name}' came with {found} of '{port.name}', which are not as much "
-                    "of the image"
-                )
         while done < total:
-            used = self._given[first.name] - self._step * first.count
-            part = min(first.count - used, total - done)
-            for port in self.plan.inputs:
-                a, b = (n * port.count // first.count for n in (done, done + part))
-                at = self._given[port.name] - self._step * port.count
-                self._rows[port.name][_rows(port.axis, at, at + b - a)] = arrays[port.name][_rows(port.axis, a, b)]
-                self._given[port.name] += b - a
+            part = min(self.space, total - done)
+            for port, own in self.next_rows(part):
+                a = done * port.count // first.count
+                own[...] = arrays[port.name][_rows(port.axis, a, a + own.shape[port.axis])]
+            self.came(part)
             done += part
-            if used + part == first.count:
-                self._advance()
+
+    def together(self, rows: Mapping[str, int]) -> None:
+        """Raises RunError unless these rows of the inputs are the same part of the image."""
+        first = self.plan.inputs[0]
+        for port in self.plan.inputs[1:]:
+            if rows[port.name] * first.count != rows[first.name] * port.count:
+                raise RunError(
+                    f"{rows[first.name]} rows of input '{first.name}' came with {rows[port.name]} of '{port.name}', "
+                    "which are not as much of the image"
+                )
+
+    @property
+    def space(self) -> int:
+        """Rows of the first input until the next step."""
+        first = self.plan.inputs[0]
+        return (self._step + 1) * first.count - self._given[first.name]
+
+    def next_rows(self, part: int) -> list[tuple[Port, np.ndarray]]:
+        """Where the next ``part`` rows of the first input go, and as much of the others; then they :meth:`came`."""
+        return [
+            (port, self._rows[port.name][_rows(port.axis, at - self._step * port.count, end - self._step * port.count)])
+            for port, at, end in self._next(part)
+        ]
+
+    def came(self, part: int) -> None:
+        """The next ``part`` rows of the first input, and as much of the others, are where they go."""
+        full = part == self.space
+        for port, _, end in self._next(part):
+            self._given[port.name] = end
+        if full:
+            self._advance()
+
+    def _next(self, part: int) -> list[tuple[Port, int, int]]:
+        """Of each input the rows that follow, from and to."""
+        first = self.plan.inputs[0]
+        end = self._given[first.name] + part
+        return [(port, self._given[port.name], end * port.count // first.count) for port in self.plan.inputs]
 
     def _arrays(self, rows: object) -> dict[str, np.ndarray]:
         """What was pushed, checked."""

@@ -17,6 +17,7 @@ from .datasets import Raster, as_array
 from .journal import Journal
 from .machine import Stream
 from .paths import created, is_path, opened, suffix_of
+from .pieces import Pieces
 from .views import View
 from .words import Port, StreamPlan
 
@@ -64,6 +65,7 @@ class _StreamRun:
         self.source_type: str | None = None
         self.target_type: str | None = None
         self.files: list[ArraysGiven] = []
+        self.pieces = Pieces(threads or loaded.threads)
 
     def all(
         self,
@@ -92,6 +94,7 @@ class _StreamRun:
                 return self._iterated(streamed[names[0]], target, given)
             return self._read(streamed, target, given, journal, seconds)
         finally:
+            self.pieces.close()
             for file in self.files:
                 if hasattr(file, "close"):
                     file.close()
@@ -100,7 +103,7 @@ class _StreamRun:
         spec = self.specs[port.name]
         array = as_array(array)
         array = array if hasattr(array, "shape") and hasattr(array, "dtype") else np.asarray(array)
-        return View(port.name, array, spec.shape, port.axis, np.dtype(spec.dtype), layout, scale)
+        return View(port.name, array, spec.shape, port.axis, np.dtype(spec.dtype), layout, scale, self.pieces)
 
     def _source(self, port: Port, array: ArraysGiven) -> View:
         if is_path(array):
@@ -192,11 +195,12 @@ class _StreamRun:
                 self.written[port.name] = max(0, step * port.count - port.delay)
         stream.sink = lambda port, made: self._take_rows(targets[port.name], port, made, strip)
         while step * self.plan.rows < rows:
-            part = {}
-            for port in self.plan.inputs:
-                first = step * port.count
-                part[port.name] = views[port.name].read(first, min(first + port.count, views[port.name].rows))
-            stream.push(part)
+            left = {p.name: min(p.count, views[p.name].rows - step * p.count) for p in self.plan.inputs}
+            stream.together(left)
+            part = left[self.plan.inputs[0].name]
+            for port, own in stream.next_rows(part):
+                views[port.name].read_into(step * port.count, own)
+            stream.came(part)
             step += 1
             if book is not None and step * self.plan.rows <= rows:
                 book.write(lambda: {"level": np.array(turn), **stream.kept()}, lambda: _flush(targets))

@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import RunError
 from .bands import chunk_rows
 from .columns import ColumnWindow
+from .pieces import Pieces
 
 if TYPE_CHECKING:
     from ..given import ArraysGiven
@@ -33,9 +34,11 @@ class View:
         dtype: np.dtype,
         layout: str | None,
         scale: float,
+        pieces: Pieces | None = None,
     ) -> None:
         self.name, self.array, self.shape, self.axis = name, array, tuple(shape), axis
         self.dtype, self.scale = dtype, scale
+        self.pieces = pieces or Pieces()
         found = tuple(array.shape)
         self.layout = self._layout(found, layout)
         self.rows: int = found[self.layout.index("R")]
@@ -77,19 +80,35 @@ class View:
 
     def read(self, first: int, end: int) -> np.ndarray:
         """Rows in the network's layout and type."""
-        rows = np.asarray(self.array[self._slices(first, end)])
-        if rows.dtype != self.dtype and (self.dtype.kind != "f" or rows.dtype.kind not in "uif"):
-            raise RunError(f"'{self.name}' takes {self.dtype}, got {rows.dtype}")
-        seen = self._as_given(rows, end - first)
+        rows, seen = self._seen(first, end)
         if rows.dtype == self.dtype and self.scale == 1.0:
             return seen
         found = np.empty(seen.shape, self.dtype)
-        for here, there in zip(*_planes(found, seen)):
+        self._convert(seen, found)
+        return found
+
+    def read_into(self, first: int, own: np.ndarray) -> None:
+        """Fills ``own`` with the rows from ``first`` on."""
+        _, seen = self._seen(first, first + own.shape[self.axis])
+        if seen.shape != own.shape:
+            raise RunError(f"rows of '{self.name}' have the shape {own.shape}, and its source gave {seen.shape}")
+        self._convert(seen, own)
+
+    def _seen(self, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        """The array's own rows, and these in the network's layout."""
+        rows = np.asarray(self.array[self._slices(first, end)])
+        if rows.dtype != self.dtype and (self.dtype.kind != "f" or rows.dtype.kind not in "uif"):
+            raise RunError(f"'{self.name}' takes {self.dtype}, got {rows.dtype}")
+        return rows, self._as_given(rows, end - first)
+
+    def _convert(self, seen: np.ndarray, found: np.ndarray) -> None:
+        def convert(here: np.ndarray, there: np.ndarray) -> None:
             if self.scale == 1.0:
                 here[...] = there
             else:
                 np.multiply(there, self.dtype.type(self.scale), out=here, dtype=self.dtype, casting="unsafe")
-        return found
+
+        self.pieces.work(convert, found, seen)
 
     def write(self, first: int, rows: np.ndarray) -> None:
         """Puts rows in the network's layout to their place; whole numbers are rounded, and held in their range.
@@ -97,18 +116,22 @@ class View:
         kind = np.dtype(self.array.dtype)
         limits = np.iinfo(kind) if kind != rows.dtype and kind.kind in "ui" and rows.dtype.kind == "f" else None
         count = rows.shape[self.axis]
-        if isinstance(self.array, np.ndarray) and kind == rows.dtype and self.scale == 1.0:
-            self._as_given(self.array[self._slices(first, first + count)], count)[...] = rows
-            return
-        sizes = [count if n == "R" else self.shape[int(n)] for n in self.layout]
-        found = np.empty(sizes, kind)
-        for here, there in zip(*_planes(self._as_given(found, count), rows)):
+        if isinstance(self.array, np.ndarray):  # in place: what is made for a step and left again costs more than it
+            found = self.array[self._slices(first, first + count)]
+        else:
+            sizes = [count if n == "R" else self.shape[int(n)] for n in self.layout]
+            found = np.empty(sizes, kind)
+
+        def convert(here: np.ndarray, there: np.ndarray) -> None:
             if self.scale != 1.0:
                 np.multiply(there, rows.dtype.type(self.scale), out=there)
             if limits is not None:
                 np.clip(np.rint(there, out=there), limits.min, limits.max, out=there)
             here[...] = there
-        self.array[self._slices(first, first + count)] = found
+
+        self.pieces.work(convert, self._as_given(found, count), rows)
+        if not isinstance(self.array, np.ndarray):
+            self.array[self._slices(first, first + count)] = found
 
     def _as_given(self, rows: np.ndarray, count: int) -> np.ndarray:
         """The array's rows, seen in the network's layout."""
@@ -121,11 +144,3 @@ class View:
     def _slices(self, first: int, end: int) -> tuple[slice, ...]:
         return tuple(slice(first, end) if letter == "R" else slice(None) for letter in self.layout)
 
-
-def _planes(one: np.ndarray, other: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Both arrays image by image and channel by channel: what is done to a plane stays in cache, and inner loops run
-    along rows, where those of NumPy would run along the few channels of a pixel."""
-    if one.ndim < 4:
-        return [one], [other]
-    places = list(np.ndindex(one.shape[:2]))
-    return [one[p] for p in places], [other[p] for p in places]
