@@ -47,6 +47,11 @@ STEPS, MOST_STEPS, COMPILATION = 1 << 33, 1 << 31, 1 << 26
 KEPT = 64 << 10
 
 WEIGHTED = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
+#: What makes wider weights of bytes by itself.
+WIDENING = frozenset(
+    "DequantizeLinear ConvInteger MatMulInteger MatMulIntegerToFloat DynamicQuantizeMatMul QLinearConv QLinearMatMul "
+    "QGemm QAttention DynamicQuantizeLSTM".split()
+)
 
 
 def weight_names(nodes: Iterable[onnx.NodeProto]) -> set[str]:

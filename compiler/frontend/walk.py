@@ -34,7 +34,7 @@ from . import (
     sizes,
     symbolic,
 )
-from .ahead import computed, weight_names
+from .ahead import WIDENING, computed, weight_names
 from .attributes import unknown_value
 from .deciding import deciding, flags
 from .learned import AT, Learned
@@ -233,7 +233,7 @@ class Walk:
         if wrong is not None:
             raise Refusal(wrong)
         wanted = [bool(o) and o in used for o in proto.output]
-        weight = proto.op_type == "DequantizeLinear" or any(o in self.weights for o in proto.output)
+        weight = proto.op_type in WIDENING or any(o in self.weights for o in proto.output)
         return OnnxNode(proto.op_type, domain, opset, inputs, attributes, proto.output, self.builder, wanted,
                     self.guarded, weight)  # fmt: skip
 

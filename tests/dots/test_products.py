@@ -14,6 +14,7 @@ import onnx
 import pytest
 from compiled import native
 from evaluate import one_node, peer
+from halotile.compiler.frontend import ahead
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.schedules.instructions.int8_dot import data_dtype
@@ -100,6 +101,22 @@ def test_unsigned_weights_less_any_zero_points(
     model, feeds = one_node("MatMulInteger", [a, b, np.array(57, dtype), zeros], run_time=(0, 2) if run_time else (0,))
     (found,) = built(model, feeds, products, exact=exact)
     np.testing.assert_array_equal(found, (a.astype(np.int64) - 57) @ (b.astype(np.int64) - zeros))
+
+
+@here
+@pytest.mark.parametrize("operator", ["MatMulInteger", "ConvInteger"])
+def test_large_weights_are_widened_when_they_are_read(operator: str, monkeypatch) -> None:
+    """A classifier's of thousands of characters, which the import would leave to run time were they no weights."""
+    monkeypatch.setattr(ahead, "LARGEST", 1 << 10)
+    shape = ((5, 67), (67, 33)) if operator == "MatMulInteger" else ((1, 67, 5, 3), (33, 67, 1, 1))
+    a, b = (drawn(s, "uint8", i) for i, s in enumerate(shape))
+    model, feeds = one_node(operator, [a, b, np.uint8(3), np.uint8(119)])
+    module = halotile.compile(model, threads=2)
+    schedules = [k["schedule"] for k in module.report["kernels"]]
+    assert any("of bytes" in s or "direct conv" in s for s in schedules), schedules
+    wide = a.astype(np.int64) - 3, b.astype(np.int64) - 119
+    sums = "mk,kn->mn" if operator == "MatMulInteger" else "nchw,ocij->nohw"
+    np.testing.assert_array_equal(next(iter(module(feeds).values())), np.einsum(sums, *wide))
 
 
 @here
