@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 
 from tvm import relax
 
-from .graph import Graph, GraphNode
+from .graph import CONST, Graph, GraphNode
+from .identity import RESHAPES
 from .patterns import is_float
 from .positions import is_one
+from .requantised import BYTES
 from .rule import STRICT, Declined, Rewrite, RewriteBuilder, Rule
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
 
 op = relax.op
-
+_FROM_BYTES = RESHAPES | {
+    f"relax.{n}" for n in "astype add subtract multiply permute_dims strided_slice".split()
+}  # fmt: skip
 
 @dataclass(frozen=True)
 class Contraction:
@@ -112,7 +116,8 @@ def _arranged(b: RewriteBuilder, x: GraphNode, have: str, want: str, shape: list
 class OuterProduct(Rule):
     """matmul(x: [..., m, 1], y: [..., 1, n])    ->    x * y
 
-    Nothing is added up; batch dims broadcast alike.
+    Nothing is added up; batch dims broadcast alike. Numbers that were bytes stay a product: of bytes, as all others
+    of a quantised model are.
     """
 
     name = "outer-product"
@@ -126,4 +131,15 @@ class OuterProduct(Rule):
             return None
         if x.shape is None or y.shape is None or not (is_one(x.shape[-1]) and is_one(y.shape[-2])):
             return None
+        if _were_bytes(x) or _were_bytes(y):
+            return None
         return Rewrite(lambda b: b.call(op.multiply, x, y))
+
+
+def _were_bytes(node: GraphNode) -> bool:
+    """True if ``node`` is a tensor of bytes by way of a cast, an offset, a scale and moves."""
+    while node.dtype not in BYTES:
+        if node.op not in _FROM_BYTES:
+            return False
+        node = next((i for i in node.inputs if i.op != CONST), node.inputs[0])
+    return True
