@@ -39,6 +39,10 @@ _LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,--as-needed", "-Wl,-z,relro", "-Wl,-z
 _NO_BLOCK_LOADS = ("-mllvm", "-arm-load-store-opt=false")  # targets/target.py says what is wrong with them
 _STATIC = ("-static", "-Wl,-z,relro", "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-Wl,--gc-sections", "-Wl,-s")
 
+# zig, told of no optimisation as it links, builds its undefined-behaviour sanitizer's library first: of a triple's first
+# link that is most of the time, and nothing of it is linked.
+_NO_SANITIZER = "-fno-sanitize=undefined"
+
 
 @dataclass(frozen=True)
 class Toolchain:
@@ -75,12 +79,12 @@ class Toolchain:
     def link_flags(self) -> tuple[str, ...]:
         """Options that make a library of objects: everything bound at load, nothing unresolved, nothing to trace."""
         # zig refuses an option that only states its default.
-        return _LINK if self.family == "zig" else (*_LINK, "-Wl,-z,text")
+        return (*_LINK, _NO_SANITIZER) if self.family == "zig" else (*_LINK, "-Wl,-z,text")
 
     @property
     def static_flags(self) -> tuple[str, ...]:
         """Options that make a program that needs no library and no dynamic linker."""
-        return _STATIC
+        return (*_STATIC, _NO_SANITIZER) if self.family == "zig" else _STATIC
 
     def run(self, arguments: Sequence[str], directory: Path, what: str) -> None:
         """Runs the compiler in ``directory``; raises ToolchainError with its last lines when it fails."""
