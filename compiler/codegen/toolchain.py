@@ -39,8 +39,8 @@ _LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,--as-needed", "-Wl,-z,relro", "-Wl,-z
 _NO_BLOCK_LOADS = ("-mllvm", "-arm-load-store-opt=false")  # targets/target.py says what is wrong with them
 _STATIC = ("-static", "-Wl,-z,relro", "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-Wl,--gc-sections", "-Wl,-s")
 
-# zig, told of no optimisation as it links, builds its undefined-behaviour sanitizer's library first: of a triple's first
-# link that is most of the time, and nothing of it is linked.
+# zig, told of no optimisation as it links, builds its undefined-behaviour sanitizer's library first: that is most of a
+# triple's first link, and nothing of it is linked.
 _NO_SANITIZER = "-fno-sanitize=undefined"
 
 
