@@ -124,7 +124,8 @@ def test_everything_that_decides_is_in_the_key(tmp_path: Path, monkeypatch: pyte
     assert plain == key_of_library(tiny(), options, cache) is not None
     keys = {key_of_library(tiny(), replace(options, **{k: v}), cache): k for k, v in OTHER_OPTIONS.items()}
     keys[key_of_library(other_model(), options, cache)] = "weights"
-    keys[key_of_library(tiny(), replace(options, target=replace(native(), l2_bytes=2 * native().l2_bytes)), cache)] = "a fact"
+    larger = replace(native(), l2_bytes=2 * native().l2_bytes)
+    keys[key_of_library(tiny(), replace(options, target=larger), cache)] = "a fact"
     monkeypatch.setattr(libraries, "origin", lambda: "other code")
     keys[key_of_library(tiny(), options, cache)] = "code"
     monkeypatch.undo()
