@@ -116,8 +116,9 @@ def _arranged(b: RewriteBuilder, x: GraphNode, have: str, want: str, shape: list
 class OuterProduct(Rule):
     """matmul(x: [..., m, 1], y: [..., 1, n])    ->    x * y
 
-    Nothing is added up; batch dims broadcast alike. Numbers that were bytes stay a product: of bytes, as all others
-    of a quantised model are.
+    Nothing is added up; batch dims broadcast alike. One of them is a constant, repeated or seen in another shape:
+    of two computed ones the product may be an attention's. Numbers that were bytes stay a product: of bytes, as all
+    others of a quantised model are.
     """
 
     name = "outer-product"
@@ -131,9 +132,16 @@ class OuterProduct(Rule):
             return None
         if x.shape is None or y.shape is None or not (is_one(x.shape[-1]) and is_one(y.shape[-2])):
             return None
-        if _were_bytes(x) or _were_bytes(y):
+        if not (_is_constant(x) or _is_constant(y)) or _were_bytes(x) or _were_bytes(y):
             return None
         return Rewrite(lambda b: b.call(op.multiply, x, y))
+
+
+def _is_constant(node: GraphNode) -> bool:
+    """True for a constant, by way of reshapes and repetitions."""
+    while node.op in RESHAPES or node.op == "relax.broadcast_to":
+        node = node.inputs[0]
+    return node.op == CONST
 
 
 def _were_bytes(node: GraphNode) -> bool:
