@@ -113,7 +113,7 @@ def _line(done, code: int, *words: str) -> None:
 def test_what_is_wrong_is_one_line(upscale, tmp_path):
     data = _pixels(np.ones((1, 3, 5, 24), np.float32))
     _line(_program(upscale, data=data[:100]), 1, "the standard input ends within row 0", "100 of its 288")
-    _line(_program(upscale, data=b""), 1, "at least 1 rows")
+    _line(_program(upscale, data=b""), 1, "at least 1 row\n")
     _line(_program(upscale, "--rows", 9, data=data), 1, "ends after 5 of 9 rows")
     _line(_program(upscale, "-i", "none.raw", cwd=tmp_path), 1, "can't read none.raw")
     _line(_program(upscale, "-o", "no/y.raw", data=data, cwd=tmp_path), 1, "can't write no/y.raw")
