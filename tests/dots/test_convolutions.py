@@ -200,18 +200,30 @@ def test_a_step_is_as_exact_as_floats_however_seldom_it_fits() -> None:
     assert found is not None and np.abs(found[0] * found[1][:, None] - same).max() < 1e-6
 
 
+def test_a_step_is_the_models_not_an_odd_part_of_it() -> None:
+    """Numbers up to 25 fit a fifth of their step as well, which float32 rounds; half of one is as exact."""
+    numbers = np.array([[25, -7, 3, 0, 1, 2, 5, 8, 9], [1, 0, -1, 1, 1, 0, 0, 1, -1], [6, -3, 9, 0, 0, 0, 0, 0, 12]])
+    found = whole_steps((numbers * 2.0**-7).astype("f4"))
+    assert found is not None
+    whole, steps = found
+    assert (np.frexp(steps[:2])[0] == 0.5).all() and np.gcd.reduce(np.abs(whole[2].astype(int))) in (1, 2, 4, 8, 16)
+    assert (whole * steps[:, None] == numbers * 2.0**-7).all()
+
+
 @needs_dots
 @pytest.mark.parametrize(("channels", "fits"), [(7367, True), (7368, False)])
 def test_sums_that_32_bits_do_not_hold_stay_in_float32(channels: int, fits: bool) -> None:
-    """Bytes of 255, weights of 127, nine taps."""
-    assert (255 * 127 * 9 * channels < 1 << 31) == fits
+    """Bytes of 255, weights of 127, nine taps; one of 126, or all would be 1 times another step."""
+    assert (255 * (127 * 9 * channels - 1) < 1 << 31) == fits
     net = Net(9)
-    numbers = net.const(np.full((2, channels, 3, 3), 127), "int8")
+    weight = np.full((2, channels, 3, 3), 127)
+    weight[:, 0, 0, 0] = 126
+    numbers = net.const(weight, "int8")
     weights = net.do("DequantizeLinear", numbers, net.const(1e-6), net.const(0, "int8"))
     model = net.model([1, channels, 3, 3], net.do("Conv", net.bytes("x", 1.0, 0), weights))
     built = halotile.compile(model)
     x = np.full((1, channels, 3, 3), 255, "f4")
     (y,) = built({"x": x}).values()
     terms = 9 * channels  # float32 rounds once for each
-    np.testing.assert_allclose(y, 255 * 127 * 1e-6 * terms, rtol=1e-5 if fits else terms * 2.0**-24)
+    np.testing.assert_allclose(y, 255 * (127 * terms - 1) * 1e-6, rtol=1e-5 if fits else terms * 2.0**-24)
     assert any("bytes" in k["schedule"] for k in built.report["kernels"]) == fits
