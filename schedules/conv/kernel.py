@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tvm import tirx
+from tvm import te, tirx
 
 from ..emit.inline import key
 from ..kernel.context import Channel, Context
@@ -87,6 +87,7 @@ class ConvKernel:
     across: Expr = 0  # the tile that is being computed, counted over a row
     row: Expr = 0  # of tiles: the one that is being computed
     number: Expr = 0  # of the tile, counted over the rows of an image
+    started: Value | None = None  # the sum of the convolution and a constant that its accumulators begin with
     first: Expr = None  # where the first element of the input lies that a tile of a box reads
 
     def __post_init__(self) -> None:
@@ -406,11 +407,15 @@ class ConvKernel:
         self.ctx.channel = None
         self._write(value, [n, channel, *self.place(position)])
 
-    def _write(self, value: Callable[[], Expr], indices: list[Expr]) -> None:
+    @property
+    def summed(self) -> te.Tensor:
+        """What the accumulators hold: the convolution, and what they began with."""
         anchor = self.request.group.anchor
         assert anchor is not None
-        made = self.graph.tensors[anchor.results[0]]
-        inliner = self.ctx.inliner({key(made): lambda _indices: value()})
+        return self.graph.tensors[anchor.results[0] if self.started is None else self.started]
+
+    def _write(self, value: Callable[[], Expr], indices: list[Expr]) -> None:
+        inliner = self.ctx.inliner({key(self.summed): lambda _indices: value()})
         for output in self.request.group.outputs:
             self.ctx.write(output, indices, inliner.at(self.graph.tensors[output], indices))
 

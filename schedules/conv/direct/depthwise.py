@@ -25,6 +25,7 @@ from ...words.sizes import usual
 from ...words.tvm_types import Expr
 from ..algorithm import ConvAlgorithm
 from ..box_cost import Costing, MemberCost
+from ..byte_results import write_tile
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..narrower import each_width
@@ -98,7 +99,7 @@ def _emit(conv: ConvKernel) -> None:
                 nest(i + 1, [*taps, t])
 
         nest(0, [])
-        conv.epilogue(acc, n, block, origins, column, 1)
+        write_tile(conv, acc, n, block, origins, column, 1)
 
 
 class Depthwise(ConvAlgorithm):

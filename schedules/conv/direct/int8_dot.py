@@ -33,12 +33,14 @@ from ...words.group import Kernel, Packed, Request, Value
 from ...words.sizes import usual
 from ...words.tvm_types import Buffer, Expr
 from ..algorithm import ConvAlgorithm
+from ..byte_results import write_tile
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..narrower import each_width
 from ..register_tile import Space, Tile, choose_tile, left_over
 from ..weight_prefetch import prefetch
 from ..winograd.choose import choose_plan
+from .int8_starts import Starts, starts
 
 if TYPE_CHECKING:
     from ...words.size_like import SizeLike
@@ -53,16 +55,17 @@ def build_bytes(request: Request, facts: ConvFacts, tile: Tile) -> Kernel:
     ctx, block = new_context(request), request.layout(facts.data).block
     packed = pack_bytes(facts, tile.blocks, lanes, block)
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
+    begun = starts(ctx, facts, lanes, -(-facts.outputs // (tile.blocks * lanes)) * tile.blocks)
     left = left_over(tile, facts.out_spatial[-2]) if _is_mixed(request, facts) else None
     for one in each_width(ctx, facts, tile):
-        conv = ConvKernel(request, facts, one, lanes, ctx)
+        conv = ConvKernel(request, facts, one, lanes, ctx, started=begun.summed)
         conv.far = packed.nbytes > request.target.l2_bytes // 2
         if packed.nbytes > usual(facts.data.elements):
             conv.order = "groups"
         groups = conv.channel_blocks // tile.blocks
         conv.mixed = left is not None
         with conv.tasks(groups) as (n, group, origins):
-            where = (packed.size // groups, n, group, origins)
+            where = (packed.size // groups, begun, n, group, origins)
             if left is None:
                 _columns(conv, weights, *where)
             else:
@@ -76,12 +79,14 @@ def build_bytes(request: Request, facts: ConvFacts, tile: Tile) -> Kernel:
     return finish(ctx, form + ", in pairs" * (facts.data.dtype == PAIRS), facts.flops, tiles)
 
 
-def _columns(conv: ConvKernel, weights: Buffer, panel: int, n: Expr, group: Expr, origins: list[Expr]) -> None:
+def _columns(
+    conv: ConvKernel, weights: Buffer, panel: int, begun: Starts, n: Expr, group: Expr, origins: list[Expr]
+) -> None:
     """All tiles of a row of them, of one group of vectors, whose weights are ``panel`` words."""
     blocks = conv.tile.blocks
     with conv.columns() as column:
-        acc = _sums(conv, weights, panel, n, group, origins, column)
-        conv.epilogue(acc, n, group * blocks, origins, column, blocks)
+        acc = _sums(conv, weights, panel, begun, n, group, origins, column)
+        write_tile(conv, acc, n, group * blocks, origins, column, blocks)
 
 
 def _is_mixed(request: Request, facts: ConvFacts) -> bool:
@@ -150,14 +155,22 @@ def _runs(channels: int, block: int) -> list[tuple[int, int, int]]:
 
 
 def _sums(
-    conv: ConvKernel, weights: Buffer, panel: int, n: Expr, group: Expr, origins: list[Expr], column: Expr
+    conv: ConvKernel,
+    weights: Buffer,
+    panel: int,
+    begun: Starts,
+    n: Expr,
+    group: Expr,
+    origins: list[Expr],
+    column: Expr,
 ) -> Buffer:
     """The accumulated tile, [row][column][vector][lane] in int32."""
     k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
     width, block = tile.blocks * lanes, conv.request.layout(facts.data).block
     acc = k.local("acc", "int32", tile.positions * width)
-    with k.loop(tile.positions * tile.blocks, "unroll", "z") as z:
-        k.store(acc, _run(z * lanes, lanes), tirx.Broadcast(tirx.IntImm("int32", 0), lanes))
+    with k.loop(tile.positions, "unroll", "z") as z, k.loop(tile.blocks, "unroll", "b") as b:
+        first = begun.vector(group * tile.blocks + b, lanes)
+        k.store(acc, _run((z * tile.blocks + b) * lanes, lanes), first)
     own: SizeLike = 0  # the first block of channels of the group of the convolution
     if facts.groups > 1:
         own = tirx.floordiv(group * width, facts.group_out) * (facts.group_in // block)

@@ -51,6 +51,7 @@ from ...kernel.half_sums import HalfSums, in_runs, run_steps
 from ...kernel.work_sharing import has_long_bands
 from ...words.group import Kernel, Packed, Request, dtype_bytes
 from ...words.tvm_types import Buffer, Expr
+from ..byte_results import write_tile
 from ..facts import OPERATORS, ConvFacts
 from ..kernel import SHORT, ConvKernel, finish, new_context
 from ..narrower import each_width
@@ -400,7 +401,7 @@ def _tiles(conv: ConvKernel, segments: list[ChannelSegment], weights: Buffer, at
         if wide is not None:
             wide.finish()
         with last():
-            conv.epilogue(acc, n, conv.block_of(group), origins, column, tile.blocks)
+            write_tile(conv, acc, n, conv.block_of(group), origins, column, tile.blocks)
         if conv.parts > 1:
             with k.when(part < conv.parts - 1), k.loop(tile.positions * tile.blocks, "unroll", "z") as z:
                 with k.loop(lanes, "vectorized", "v") as v:
