@@ -14,9 +14,10 @@ from functools import partial
 import numpy as np
 from tvm import relax
 
+from ...schedules.conv.direct.int8_depthwise import takes_words
 from ...schedules.conv.direct.int8_dot import floats_are_faster
 from ...schedules.conv.facts import ConvFacts
-from ...schedules.instructions.int8_dot import data_dtype
+from ...schedules.instructions.int8_dot import FEW, data_dtype
 from ...schedules.operators.registry import call
 from ...schedules.words.group import Value
 from ...schedules.words.sizes import dim_of, usual
@@ -123,6 +124,8 @@ def _built(
     groups, rank = int(conv.attrs.groups), conv.rank - 2
     outputs, channels = numbers.shape[0], numbers.shape[1] * groups
     fits = groups == 1 or numbers.shape[1] % lanes == 0 and (outputs // groups) % lanes == 0
+    if groups == outputs == channels > FEW:
+        fits = takes_words(target, numbers.shape[2:], int(conv.attr("dilation")[-1]))
     limits = np.iinfo(data.byte.dtype)
     if wanted is None or channels < LEAST_CHANNELS or not fits or not limits.min <= data.zero <= limits.max:
         return None

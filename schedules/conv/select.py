@@ -13,6 +13,7 @@ from .amx.int8_algorithm import AmxBytesConv
 from .direct.algorithm import Direct
 from .direct.depthwise import Depthwise
 from .direct.few_outputs import FewOutputs
+from .direct.int8_depthwise import ByteDepthwise
 from .direct.int8_dot import Int8DotConv
 from .direct.small_groups import SmallGroups
 from .facts import ConvFacts
@@ -25,7 +26,7 @@ from .winograd.pair_algorithm import PairWinograd
 FLOATS: tuple[ConvAlgorithm, ...] = (
     Depthwise(), FewOutputs(), SmallGroups(), AmxStrips(), AmxPixels(), StrassenConv(), Winograd(), Direct(),
 )  # fmt: skip
-BYTES: tuple[ConvAlgorithm, ...] = (AmxBytesConv(), PairWinograd(), Int8DotConv())
+BYTES: tuple[ConvAlgorithm, ...] = (ByteDepthwise(), AmxBytesConv(), PairWinograd(), Int8DotConv())
 ALGORITHMS: dict[str, ConvAlgorithm] = {a.name: a for a in (*FLOATS, *BYTES)}
 
 
@@ -72,8 +73,11 @@ def offered(algorithm: ConvAlgorithm, request: Request, facts: ConvFacts) -> Cho
 
 def fits_storage(algorithm: ConvAlgorithm, request: Request, facts: ConvFacts, plan: object) -> bool:
     """False for a plan whose transformed weights take more bytes than the weights themselves, where these are stored in
-    fewer bytes. Multiply-adds read them then, or bytes; so nothing else would win by them."""
-    return not request.policy.small_weights or algorithm.stored(request, facts, plan) <= plain_bytes(request, facts)
+    fewer bytes. Multiply-adds read them then, or bytes; so nothing else would win by them. What no other algorithm
+    computes has no smaller form."""
+    if algorithm.alone or not request.policy.small_weights:
+        return True
+    return algorithm.stored(request, facts, plan) <= plain_bytes(request, facts)
 
 
 def algorithm_of(choice: Choice) -> ConvAlgorithm:

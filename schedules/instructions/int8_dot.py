@@ -15,6 +15,7 @@ that multiply; with vectors of 512 bits it is the same two, so nothing would be 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from tvm import tirx
 
 from ...targets import llvm
 from ...targets.target import Target
-from ..words.tvm_types import Buffer, Expr
+from ..words.tvm_types import Analyzer, Buffer, Expr
 from .opaque_numbers import fence
 
 WORD = 4  # bytes
@@ -72,6 +73,23 @@ def _fenced(sums: Buffer, lanes: int) -> Expr:
     """``sums``, whose order LLVM leaves as it is: it would add products of several steps to each other first, which
     takes a register for each."""
     return tirx.reinterpret(f"int32x{lanes}", fence(tirx.reinterpret(f"float32x{lanes}", sums)))
+
+
+def columns_together(data: Buffer, places: Sequence[Expr], lanes: int, analyzer: Analyzer) -> Expr:
+    """Words of up to four columns of ``lanes`` channels, a word of int32 in each lane: the columns begin at ``places``
+    of ``data``, and what a word has no column for is zero."""
+    dtype = str(data.dtype)
+    apart = [analyzer.simplify(place - places[0]) for place in places]
+    order = [tirx.IntImm("int32", i % WORD * lanes + i // WORD) for i in range(WORD * lanes)]
+    if len(places) == WORD and all(isinstance(d, tirx.IntImm) and d.value == i * lanes for i, d in enumerate(apart)):
+        parts = [data[tirx.Ramp(places[0], 1, WORD * lanes)]]
+    else:
+        parts = [data[tirx.Ramp(place, 1, lanes)] for place in places]
+        parts += [tirx.Broadcast(tirx.const(0, dtype), lanes)] * (WORD - len(places))
+        joined = tirx.Shuffle(parts, [tirx.IntImm("int32", i) for i in range(WORD * lanes)])
+        # LLVM would turn each part by itself
+        parts = [tirx.reinterpret(f"{dtype}x{WORD * lanes}", fence(tirx.reinterpret(f"float32x{lanes}", joined)))]
+    return tirx.reinterpret(f"int32x{lanes}", tirx.Shuffle(parts, order))
 
 
 def words(weights: np.ndarray, dtype: str) -> np.ndarray:

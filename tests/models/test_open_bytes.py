@@ -12,56 +12,11 @@ import pytest
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.targets.resolve import resolve
-from onnx import TensorProto, helper, numpy_helper
+from quantised_layers import Quantised
 
 Sizes = dict[str, int]
 CLOSE = 1e-6  # of the largest number of an output
 UNIT = "x86_64-linux-gnu+sapphirerapids"
-
-
-class Quantised:
-    """A graph of layers between scales, as quantisers write it. Scales, steps and biases are such that float32 holds
-    every sum: no byte may round otherwise than ONNX Runtime's."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = np.random.default_rng(seed)
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
-
-    def __call__(self, operator: str, *operands: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(operator, list(operands), [f"v{len(self.nodes)}"], **attributes))
-        return self.nodes[-1].output[0]
-
-    def constant(self, value: Any, dtype: Any) -> str:
-        self.weights.append(numpy_helper.from_array(np.asarray(value, dtype), f"w{len(self.weights)}"))
-        return self.weights[-1].name
-
-    def bytes(self, x: str, zero: int) -> str:
-        scale = self.constant(2.0**-5, np.float32), self.constant(zero, np.uint8)
-        return self("DequantizeLinear", self("QuantizeLinear", x, *scale), *scale)
-
-    def weight(self, *shape: int, axis: int) -> str:
-        """A step for each output, by which sums stay of order one."""
-        count, depth = shape[axis], np.prod(shape) / shape[axis]
-        power = np.ceil(np.log2(16 * np.sqrt(depth))) + self.random.integers(0, 2, count)
-        steps = self.constant(2.0**-power, np.float32)
-        numbers = self.constant(self.random.integers(-31, 32, shape), np.int8)
-        return self("DequantizeLinear", numbers, steps, self.constant(np.zeros(count), np.int8), axis=axis)
-
-    def conv(self, x: str, inputs: int, outputs: int, kernel: tuple[int, ...], zero: int, **given: Any) -> str:
-        weight = self.weight(outputs, inputs // given.get("group", 1), *kernel, axis=0)
-        bias = self.constant(self.random.integers(-30, 30, outputs) / 256, np.float32)
-        return self("Conv", self.bytes(x, zero), weight, bias, kernel_shape=list(kernel), **given)
-
-    def linear(self, x: str, inputs: int, outputs: int, zero: int) -> str:
-        bias = self.constant(self.random.integers(-30, 30, outputs) / 256, np.float32)
-        return self("Add", self("MatMul", self.bytes(x, zero), self.weight(inputs, outputs, axis=1)), bias)
-
-    def model(self, result: str, *dims: int | str) -> onnx.ModelProto:
-        given = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
-        made = helper.make_tensor_value_info(result, TensorProto.FLOAT, None)
-        graph = helper.make_graph(self.nodes, "bytes", [given], [made], self.weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def images() -> onnx.ModelProto:
@@ -79,6 +34,17 @@ def batches() -> onnx.ModelProto:
     x = g("Relu", g.conv("x", 32, 64, (3, 3), 121, pads=[1] * 4))
     x = g("Add", x, g.conv(x, 64, 64, (3, 3), 0, pads=[1] * 4, group=2))
     return g.model(g.linear(g("ReduceMax", x, axes=[2, 3], keepdims=0), 64, 10, 5), "n", 32, 13, 9)
+
+
+def separable() -> onnx.ModelProto:
+    """Depthwise layers: strides, asymmetric pads, one dilated axis, around bytes other than 0."""
+    g = Quantised(5)
+    x = g("Relu", g.conv("x", 19, 67, (3, 3), 117, pads=[1] * 4))
+    x = g("Relu", g.conv(x, 67, 67, (3, 3), 3, pads=[1] * 4, group=67))
+    x = g("Relu", g.conv(x, 67, 67, (5, 5), 2, pads=[2, 2, 2, 2], strides=[2, 1], group=67))
+    x = g("Add", x, g.conv(x, 67, 67, (3, 3), 0, pads=[2, 1, 2, 1], dilations=[2, 1], group=67))
+    x = g.conv(x, 67, 67, (3, 3), 9, pads=[1, 0, 2, 2], strides=[1, 2], group=67)
+    return g.model(g.conv(x, 67, 21, (3, 3), 128, pads=[1] * 4), "n", 19, "h", "w")
 
 
 def lengths() -> onnx.ModelProto:
@@ -99,6 +65,11 @@ CASES: dict[str, tuple[onnx.ModelProto, Sizes, list[Sizes]]] = {
         images(), {"h": 60, "w": 70},
         [{"n": n, "h": h, "w": w} for n, h, w in
          ((1, 60, 70), (2, 131, 201), (1, 3, 301), (1, 301, 3), (3, 33, 49), (1, 7, 6), (1, 4, 4), (0, 8, 8))],
+    ),
+    "separable": (
+        separable(), {"h": 60, "w": 70},
+        [{"n": n, "h": h, "w": w} for n, h, w in
+         ((1, 60, 70), (2, 131, 201), (1, 3, 301), (1, 301, 3), (3, 33, 49), (1, 7, 6), (2, 2, 2), (0, 8, 8))],
     ),
     "batches": (batches(), {}, [{"n": n} for n in (5, 1, 2, 0)]),
     "lengths": (lengths(), {"t": 200}, [{"n": n, "t": t} for n, t in ((1, 200), (3, 701), (2, 13), (1, 5), (1, 1))]),
