@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .attention import attention_facts, build_attention
-from .conv import build_conv, builds_conv, considered_convs, select_conv, smaller_conv
+from .conv import build_conv, builds_conv, considered_convs, conv_pays, select_conv, smaller_conv
 from .general.channel_norm import build_channel_norm, norms_channels
 from .general.channel_shuffle import build_shuffle, shuffles_channels
 from .general.generator import build_staged
@@ -82,6 +82,11 @@ def smaller(request: Request, choice: Choice, least: tuple[int, int], times: int
     """What computes boxes of fewer than ``least`` (rows, columns), the fewest that ``choice`` takes, from the same
     weights, with about so many times fewer columns; None if the family has no such thing."""
     return smaller_conv(choice, least, times) if family_of(request) == CONVOLUTION else None
+
+
+def pays(request: Request, choice: Choice) -> bool:
+    """True if ``choice``, which won by its cycles for a larger box, is expected to win for that of the request."""
+    return family_of(request) != CONVOLUTION or conv_pays(request, choice)
 
 
 def build_kernel(request: Request) -> Kernel:

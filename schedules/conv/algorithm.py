@@ -67,6 +67,11 @@ class ConvAlgorithm(ABC):
         about so many times fewer columns; it reads the same weights. None if there is none."""
         return None
 
+    def pays(self, request: Request, facts: ConvFacts, plan: OwnPlan) -> bool:
+        """True if ``plan``, which was chosen for larger outputs, is expected to be faster than the general algorithm at
+        those of ``facts``."""
+        return True
+
     def overwrites(self, request: Request, facts: ConvFacts, plan: OwnPlan) -> tuple[Value, ...]:
         """The inputs whose memory the output may take."""
         return ()

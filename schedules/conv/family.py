@@ -88,6 +88,12 @@ def considered_convs(request: Request) -> list[Choice | AlgorithmRefusal]:
     return [] if request.group.anchor.operator == TRANSPOSED else considered(request, _facts(request))
 
 
+def conv_pays(request: Request, choice: Choice) -> bool:
+    """True if ``choice``, which was made for a larger box, is expected to be faster than the general algorithm for that
+    of the request."""
+    return algorithm_of(choice).pays(request, _facts(request), choice.plan)
+
+
 def build_conv(request: Request) -> Kernel:
     """A kernel in layouts that :func:`builds_conv` accepts; its input has the margins of :func:`input_needs`."""
     assert request.group.anchor is not None

@@ -3,23 +3,59 @@
 Register tiles are the target's, for the size that is expected; that boxes have any size, and the last tile of a row
 moves back, is what they need for tile groups of fixed size as well. Kernels for smaller boxes read the same packed
 weights where they can.
+
+An algorithm that won by its cycles loses where few tiles of its transform are full: in images it is taken from the size
+on where it still wins, and register tiles for the sizes below compute smaller ones. Boxes of tile groups are nearly all
+as large as is expected, and only what is too small for a tile is computed otherwise.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
-from ..dispatch import build_kernel, select, smaller
+from ..dispatch import build_kernel, pays, select, smaller
+from ..words.choice import Choice
 from ..words.dims import Open
 from ..words.group import Kernel, Request
+from ..words.sizes import usual
 
 SMALLER = 3  # times fewer columns has the next smaller tile
 
 
-def box_kernels(request: Request, enough: Callable[[tuple[int, int]], bool]) -> Iterator[Kernel]:
+@dataclass(frozen=True)
+class BoxKernel:
+    """A kernel, and from how many (rows, columns) on it computes an image; smaller ones are the next kernel's."""
+
+    kernel: Kernel
+    since: tuple[int, int]
+
+    def __str__(self) -> str:
+        rows, columns = self.since
+        return self.kernel.schedule + (f" from {rows} x {columns}" if self.since != self.kernel.least else "")
+
+
+def box_kernels(request: Request) -> Iterator[Kernel]:
     """Kernels of the open box that ``request`` has, each for boxes that are too small for those before it, down to its
-    ``steps``, or to the smallest box of which ``enough`` says that there is none smaller."""
+    ``steps``."""
+    return (own.kernel for own in _kernels(request, lambda _, __, least: least, lambda _: False))
+
+
+def image_kernels(
+    request: Request, workers: int, enough: Callable[[tuple[int, int]], bool]
+) -> Iterator[BoxKernel]:
+    """The same for boxes that are images, or the bands of their rows that ``workers`` share: each for the images that
+    the kernels before it do not pay for, down to the smallest of which ``enough`` says that there is none smaller."""
+    return _kernels(request, partial(_since, workers), enough)
+
+
+def _kernels(
+    request: Request,
+    begins: Callable[[Request, Choice, tuple[int, int]], tuple[int, int]],
+    enough: Callable[[tuple[int, int]], bool],
+) -> Iterator[BoxKernel]:
     box = request.box
     assert box is not None and box.open
     units, boxed = box.steps, request
@@ -30,12 +66,14 @@ def box_kernels(request: Request, enough: Callable[[tuple[int, int]], bool]) -> 
         smallest = boxed.box == replace(box, rows=units[0], columns=units[1])
         if kernel.least != least:
             least = kernel.least
-            yield kernel
-            fits = all(n <= unit for n, unit in zip(least, units))
-            if fits or enough(least):
+            won = choice.cycles < math.inf
+            since = begins(boxed, choice, least) if won else least
+            yield BoxKernel(kernel, since)
+            fits = all(n <= unit for n, unit in zip(since, units))
+            if fits or enough(since):
                 return
             following = smaller(boxed, choice, least, SMALLER)
-            columns = max(units[1], least[1] // SMALLER)
+            columns = max(units[1], -(-since[1] // 2) if won else least[1] // SMALLER)
         elif smallest:
             raise Open(f"no kernel computes images smaller than {least[0]} x {least[1]}")
         else:
@@ -43,3 +81,20 @@ def box_kernels(request: Request, enough: Callable[[tuple[int, int]], bool]) -> 
         if following is None:
             boxed = replace(boxed, box=replace(box, rows=units[0], columns=columns))
         choice = following or select(boxed)
+
+
+def _since(workers: int, boxed: Request, choice: Choice, least: tuple[int, int]) -> tuple[int, int]:
+    """The smallest image, of ``least`` rows and columns or as many more of both, from which on the choice pays whatever
+    its tiles leave over, in bands of rows that cores share; at most the image that it was made for."""
+    box = boxed.box
+    assert box is not None
+    most = min(box.rows * workers, usual(boxed.group.outputs[0].shape[2])), box.columns
+    since = size = least
+    paid = 0  # sizes in a row
+    while paid < max(least) and size != most:
+        bands = min(size[0] // least[0], workers)
+        own = replace(box, rows=-(-size[0] // bands), columns=size[1])
+        paid = paid + 1 if pays(replace(boxed, box=own), choice) else 0
+        size = min(size[0] + 1, most[0]), min(size[1] + 1, most[1])
+        since = since if paid else size
+    return since

@@ -1,6 +1,6 @@
 """A convolution of images whose size is open: kernels of boxes, each core a band of rows.
 
-    if the image is at least as large as a register tile:
+    if the image is at least as large as a register tile, or as Winograd's algorithm is faster from on:
       parallel for core: the kernel of a box, on the core's band of rows
     else: the same with a kernel of smaller tiles, down to single outputs
 
@@ -26,7 +26,7 @@ from ..words.sizes import product, surely, usual
 from ..words.tvm_types import Buffer, Expr, PrimFunc
 from .box_support import box_alignment, box_refusal
 from .kernel import TiledKernel, box_target
-from .open_boxes import box_kernels
+from .open_boxes import image_kernels
 from .window_ops import build_margins
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def builds_open_images(request: Request) -> bool:
 def build_open_images(request: Request) -> TiledKernel:
     """The kernel of a group that :func:`builds_open_images`."""
     group, workers = request.group, request.workers
-    kernels = list(box_kernels(_boxed(request, workers), lambda least: not _needs(request, least)))
-    needs = [_needs(request, kernel.least) for kernel in kernels]
+    made = list(image_kernels(_boxed(request, workers), workers, lambda since: not _needs(request, since)))
+    kernels, needs = [own.kernel for own in made], [_needs(request, own.since) for own in made]
     margins = tuple(v for v in group.outputs if request.layout(v).margins)
     before = build_margins(group, request, margins) if margins else None
     parts = tuple(kernels if before is None else [*kernels, before])
@@ -80,7 +80,7 @@ def build_open_images(request: Request) -> TiledKernel:
                     call(number, [own[str(name)] for name in kernels[number].scalars], worker)
         return k.finish({"tirx.noalias": False})
 
-    names = " or ".join(dict.fromkeys(kernel.schedule for kernel in kernels))
+    names = " or ".join(dict.fromkeys(map(str, made)))
     return TiledKernel(
         function=driver(tuple(f"part{i}" for i in range(len(parts)))),
         operands=tuple(operands),

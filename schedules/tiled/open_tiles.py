@@ -75,7 +75,7 @@ class _OpenTilesBuilder:
         requests = open_requests(plan, self.whole)
         computes = []
         for request in requests:
-            kernels = list(box_kernels(request, lambda _: False))
+            kernels = list(box_kernels(request))
             computes.append([(self._part(kernel), kernel) for kernel in kernels])
         for member, links in enumerate(plan.links[:-1]):
             for value in () if member in plan.whole else plan.members[member].outputs:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import halotile
 import numpy as np
 import onnx
@@ -42,6 +44,10 @@ def test_the_memory_is_that_of_the_tiles(both) -> None:
     beside = [arena(built, h=s, w=s) - arena(plain, h=s, w=s) for s in (8, 12, 96, 192)]
     assert 0 < beside[0] < 0.6 * beside[2] and beside[0] <= beside[1] <= beside[2]
     assert arena(built, h=3, w=200) == arena(plain, h=3, w=200)  # no tile fits: other kernels run
+    begins = re.search(r" from (\d+) x \d+ or direct conv", " ".join(k["schedule"] for k in built.report["kernels"]))
+    assert begins is not None
+    below = int(begins[1]) - 1
+    assert below > 3 and arena(built, h=below, w=200) == arena(plain, h=below, w=200)  # faster without
 
 
 @pytest.mark.parametrize("threads", [1, 2])

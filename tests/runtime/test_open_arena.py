@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from halotile.compiler.state import Options
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
 
-GUARD = 4096
+from ..support.open_runs import run_in
 
 
 def weight(name: str, *shape: int):
@@ -93,29 +92,6 @@ CASES = [(kind, sizes) for kind, each in SIZES.items() for sizes in each]
 def inputs_of(model: LoadedModel, sizes: dict[str, int]) -> np.ndarray:
     (spec,) = inputs_at(model, sizes)
     return np.random.default_rng(list(sizes.values())).standard_normal(spec.shape).astype(np.float32)
-
-
-def run_in(model: LoadedModel, sizes: dict[str, int], x: np.ndarray, threads: int, poison: int) -> np.ndarray:
-    """Runs in memory that is exact for the sizes, between guards that must stay."""
-    binding, calls = model._binding, model._binding.open
-    assert calls is not None
-    size = model.arena_bytes(threads, sizes)
-    memory = np.full(size + 2 * GUARD + 64, 0xA5, np.uint8)
-    start = GUARD + -(memory.ctypes.data + GUARD) % 64
-    shape = calls.shape(tuple(sizes.values()))
-    at = ctypes.addressof(shape)
-    if size:
-        assert calls.create_in(threads, at, memory.ctypes.data + start, size - 1)[0] == 4
-    code, instance = calls.create_in(threads, at, memory.ctypes.data + start, size)
-    assert code == 0
-    y = np.full(model.output_shapes(sizes)["y"], np.nan, np.float32)
-    inputs, outputs = (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data)
-    for _ in range(2):
-        memory[start : start + size] = poison
-        assert calls.run(instance, at, ctypes.addressof(inputs), ctypes.addressof(outputs)) == 0
-    binding.destroy(instance)
-    assert (memory[:start] == 0xA5).all() and (memory[start + size :] == 0xA5).all()
-    return y
 
 
 @pytest.mark.parametrize(("kind", "numbers"), CASES)

@@ -50,6 +50,27 @@ def test_of_plans_that_take_as_long_the_one_with_the_least_scratch_is_first() ->
     assert ties
 
 
+@pytest.mark.parametrize("shape", [(32, 12, 112, 224), (16, 24, 56, 112)])
+def test_images_of_any_size_hold_the_least_of_plans_that_hardly_differ(shape: tuple[int, int, int, int]) -> None:
+    target, facts = server(cores=1), facts_of(*shape)
+    best = choose.choose_plan(target, facts)
+    assert best is not None
+    own = choose.smaller_strips(target, facts, best)
+    assert own.transform is best.transform and own.cycles <= choose.HARDLY * best.cycles
+    held, most = (winograd_plan.held_bytes(target.lanes(), shape[0], p) for p in (own, best))
+    assert held < most
+
+
+def test_a_plan_pays_from_some_size_on() -> None:
+    """Few tiles of 6 x 6 are no faster than register tiles, whatever is faster at the size it was chosen for."""
+    target, facts = server(cores=1), facts_of(16, 24, 56, 112)
+    plan = choose.choose_plan(target, facts)
+    assert plan is not None and plan.transform is F6
+    pays = [choose.still_pays(target, facts.cut(n, n), plan) for n in range(1, 57)]
+    assert not any(pays[:11]) and all(pays[23:])
+    assert choose.still_pays(target, facts, plan)
+
+
 @pytest.mark.parametrize(("taps", "channels", "size"), [(5, 256, 28), (7, 128, 50), (5, 512, 14)])
 def test_far_weights_leave_large_kernels_theirs(taps: int, channels: int, size: int) -> None:
     """Weights of 17 MB and more are read beside the products: nothing but such tiles saves as much. They count for

@@ -9,12 +9,13 @@ from dataclasses import replace
 from ....targets.target import Target
 from ...instructions.amx import may_split
 from ...words.choice import AlgorithmRefusal, Choice
+from ...words.dims import is_open
 from ...words.group import Kernel, Request, Value
 from ..algorithm import ConvAlgorithm, Held
 from ..box_cost import Costing, MemberCost, direct_cost
 from ..facts import ConvFacts
 from ..residual_in_place import taken_over
-from .choose import applies, choose_plan, least_plans, smaller_plans, sorted_plans
+from .choose import applies, choose_plan, least_plans, smaller_plans, smaller_strips, sorted_plans, still_pays
 from .cost import direct_cycles, warm_cycles
 from .few_channels import build_few_winograd
 from .kernel import build_winograd, workers_of
@@ -38,6 +39,8 @@ class Winograd(ConvAlgorithm):
         room = request.limits.room
         if plan is not None and room is not None and held_bytes(_lanes(request, facts), facts.channels, plan) > room:
             plan = choose_plan(self.target_of(request), facts, room, split)
+        if plan is not None and _any_size(request):  # each core holds it, however small the image
+            plan = smaller_strips(self.target_of(request), facts, plan, split)
         if plan is None:
             slower = "expected to be no faster than the direct form"
             return self.refuses(slower if applies(facts) else "no transform fits")
@@ -80,6 +83,9 @@ class Winograd(ConvAlgorithm):
         """The inputs whose memory the output may take: each element is stored once, after all that its tile reads."""
         return taken_over(request, facts, None)
 
+    def pays(self, request: Request, facts: ConvFacts, plan: WinogradPlan) -> bool:
+        return still_pays(self.target_of(request), facts, plan)
+
     def loads(self, facts: ConvFacts, plan: WinogradPlan) -> float | None:
         return None if plan.plain else plan.groups * plan.planes * plan.transform.reads
 
@@ -116,6 +122,11 @@ class Winograd(ConvAlgorithm):
         if part.is_plain:  # tiles of 5 x 5 and more
             others.append(direct_cost(ask))
         return replace(own, others=tuple(others))
+
+
+def _any_size(request: Request) -> bool:
+    """True for boxes of images whose size is open."""
+    return request.box is not None and request.box.open and is_open(request.group.outputs[0].shape)
 
 
 def _lanes(request: Request, facts: ConvFacts) -> int:

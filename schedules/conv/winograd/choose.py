@@ -4,6 +4,7 @@ of all that the registers, the outputs and the memory have room for."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from ....targets.target import Target
@@ -12,8 +13,8 @@ from ...instructions.by_element import most_rows, takes_elements
 from ...instructions.int8_dot import PAIRS, multiplier
 from ...kernel.register_budget import free_registers
 from ..facts import ConvFacts
-from .cost import cycles_of_plans, direct_cycles, reached_share
-from .plan import Layer, Pairs, WinogradPlan, all_transforms, held_bytes, products_for
+from .cost import cycles_of_plans, direct_cycles, plan_cycles, reached_share
+from .plan import Layer, Pairs, WinogradPlan, all_transforms, fits, held_bytes, products_for
 from .plan_table import PlanTable, in_arrays
 from .transform import F2, Transform
 
@@ -25,6 +26,9 @@ LARGER = 0.95  # F(6x6, 3x3) and its like must beat smaller tiles by this much: 
 MOST_HELD = 6  # tiles whose channels lie in registers: with eight sums go to the stack, and come back
 TIE = 1.001  # times the fewest cycles can't be told from these, but more scratch pushes out what lies beside it: strips
 # of 12 tiles take 0.95 of the time of 36, expected to be the same, in stripes of 720 x 1280 with 64 channels
+HARDLY = 1.02  # times the cycles at one size: as tiles and strips are left over, plans differ by more at the next one
+MANY_SIZES = 1.15  # times the direct cycles take register tiles that are for all small images: of 32 channels at 16x16
+# they took 1.3 times as long as F(6x6, 3x3), of which 0.95 times the direct cycles were expected
 
 
 def applies(facts: ConvFacts) -> bool:
@@ -56,6 +60,33 @@ def choose_plan(target: Target, facts: ConvFacts, room: int | None = None, split
     if best is None or best.cycles > margin * direct_cycles(target, facts):
         return None
     return best
+
+
+def smaller_strips(target: Target, facts: ConvFacts, plan: WinogradPlan, split: bool = False) -> WinogradPlan:
+    """The plan of the same transform that holds the fewest bytes, of those that take hardly more cycles, in strips of
+    as many register tiles: these share the weights, and half of them take 1.02 to 1.1 times as long where no more
+    cycles are expected (32 channels at 24 x 24 to 240 x 240)."""
+    for front in _fronts(target, target.native, Layer.of(facts), split):
+        for _, other in reversed(front):
+            alike = (other.transform, other.products, other.row_tiles)
+            if alike == (plan.transform, plan.products, plan.row_tiles) and other.cycles <= HARDLY * plan.cycles:
+                return other
+    return plan
+
+
+def still_pays(target: Target, facts: ConvFacts, plan: WinogradPlan) -> bool:
+    """True if ``plan``, which was chosen for an image of another size, is expected to be faster than direct
+    convolutions at that of ``facts``, in strips of as many tiles as there are."""
+    layer = Layer.of(facts)
+    if not fits(layer, plan.transform):
+        return False
+    sizes = zip(layer.out_spatial, layer.dilation, plan.transform.tile)
+    rows, columns = (d * -(-extent // (d * m)) for extent, d, m in sizes)
+    total = layer.batch * rows * columns
+    strips = -(-total // plan.strip)
+    own = replace(plan, tiles=(rows, columns), strip=-(-total // strips), strips=strips)
+    reached = 1.0 if plan.products else reached_share(target, layer, plan.transform)
+    return plan_cycles(target, layer.channels, own) / reached <= MANY_SIZES * direct_cycles(target, facts)
 
 
 def best_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> WinogradPlan | None:
