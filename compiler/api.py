@@ -101,14 +101,17 @@ def compile(
 
     Raises one of ``halotile.errors``: every one says in a line what is wrong, where, and what to do.
     """
+    from .cache.digests import begin
+    from .cache.place import chosen_cache
     from .options import path_of
-    from .runtime.digest import begin
 
+    if progress is not None and not callable(progress):
+        raise HalotileError(f"progress={progress!r} can't be called; give a function of (stage, done, total)")
+    where = chosen_cache(cache)
     if (file := path_of(model)) is not None and os.path.isfile(file):
-        begin(file)
+        begin(file, where)
     from .budget.wish import budgeted
     from .cache.library import library as made_library
-    from .cache.place import chosen_cache
     from .cache.targets import resolved, resolved_levels
     from .images import both
     from .model import Model
@@ -134,9 +137,6 @@ def compile(
     from .runtime.private import PrivateFolder
     from .state import Options
 
-    if progress is not None and not callable(progress):
-        raise HalotileError(f"progress={progress!r} can't be called; give a function of (stage, done, total)")
-    where = chosen_cache(cache)
     above = () if levels is None else resolved_levels(levels, str(target), where)
     chosen, here = resolved(above[0] if above else target, where)
     before, behind = both(inputs, outputs, checked_path(images, "images"))
@@ -317,10 +317,13 @@ def report(
 
 def _choices(database: str | os.PathLike[str] | None, target: Target, threads: int | None) -> dict[str, str] | None:
     from .options import checked_path
-    from .tuning_file import choices
 
     file = checked_path(database, "tuning")
-    return None if file is None else choices(file, target, threads)
+    if file is None:
+        return None
+    from .tuning_file import choices
+
+    return choices(file, target, threads)
 
 
 @guarded

@@ -9,15 +9,14 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HalotileError, ModelError, OutputError, ToolchainError
 from ..targets.target import Target
-from ..targets.typed import typed, typed_target
-from .codegen.manifest import target_facts
+from ..targets.typed import target_facts, typed, typed_target
 from .codegen.toolchain import is_known_name
 from .images import Image, Output, checked_images
 from .options import Fixed
@@ -47,11 +46,11 @@ def describe_model(source: Any) -> Json:
     return {"file": name, "sha256": sha, "external": external}
 
 
-def model_digest(source: Any) -> tuple[str | None, str]:
-    """The name of a model's file, None of one in memory, and the SHA-256 of its bytes."""
+def model_digest(source: Any, of: Callable[[Path], str] = digest) -> tuple[str | None, str]:
+    """The name of a model's file, None of one in memory, and the SHA-256 of its bytes, which ``of`` says of a file."""
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        return os.fsencode(path.name).decode(errors="replace"), digest(path)
+        return os.fsencode(path.name).decode(errors="replace"), of(path)
     given = isinstance(source, (bytes, bytearray, memoryview))
     if not given and not hasattr(source, "SerializeToString"):
         raise ModelError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
@@ -176,9 +175,11 @@ def _external(path: Path) -> dict[str, str]:
     return digests(path.parent, external_spans(path)[0])
 
 
-def digests(folder: Path, spans: Mapping[str, Sequence[Span]]) -> dict[str, str]:
+def digests(
+    folder: Path, spans: Mapping[str, Sequence[Span]], of: Callable[[Path, Sequence[Span]], str] = digest
+) -> dict[str, str]:
     """SHA-256 of the parts of files in ``folder``."""
-    return {name: digest(folder / name, found) for name, found in spans.items()}
+    return {name: of(folder / name, found) for name, found in spans.items()}
 
 
 def external_spans(path: Path) -> tuple[dict[str, list[Span]], bool]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from ..errors import HalotileError
 from .convert import Mismatch, convert
 from .fitted import checked_constants
+from .plain import Json
 from .target import Target
 
 LARGEST = (1 << 63) - 1
@@ -60,6 +61,13 @@ def typed_target(
     if (target.memory_kind == "scratchpad") != bool(target.scratchpad_bytes):
         raise error(f"{where}: {within}.scratchpad_bytes: {target.scratchpad_bytes} of a {target.memory_kind}")
     return target
+
+
+def target_facts(target: Target) -> Json:
+    """A target as a manifest has it: the facts of the machine, and constants that are its own."""
+    facts = {key: value for key, value in asdict(target).items() if key not in UNTOLD}
+    own = target.fitted.changed()
+    return {**facts, "fitted": own} if own else {key: value for key, value in facts.items() if key != "fitted"}
 
 
 def _objection(name: str, value: Any) -> str:

@@ -9,6 +9,7 @@ library. Of several processes that want one, one builds it and the others wait.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -24,9 +25,11 @@ from ...errors import HalotileError, OutputError
 from ..codegen.toolchain import find_static_toolchain, find_toolchain
 from ..given import ModelGiven
 from ..recipe import describe_options, digests, external_spans, model_digest
+from ..runtime.digest import identity
 from ..runtime.place import MANIFEST, read_manifest, staged
 from ..runtime.recorded import Recorded
 from ..state import Options, Progress
+from .digests import digest_of, note, unchanged
 from .keys import key_of
 from .origin import origin, plain_passes
 from .prune import most_of_libraries, prune
@@ -76,7 +79,7 @@ def library(
         if found is None:
             found = _built(model, options, output, progress)
             if alone and plain_passes():
-                _keep(cache, key, output, private)
+                _keep(cache, key, output, found.recorded, private)
     prune(cache)
     return found
 
@@ -106,7 +109,7 @@ def key_of_library(model: ModelGiven, options: Options, cache: Cache) -> str | N
         if "exe" in options.formats:
             static = find_static_toolchain(options.target, options.cc)
             compilers.append(static.identity() if static is not None else "")
-        name, sha = model_digest(model)
+        name, sha = model_digest(model, functools.partial(digest_of, cache=cache))
         external = _external(Path(os.fsdecode(os.fspath(model))), sha, cache) if name is not None else {}
         if external is None:
             return None
@@ -129,7 +132,7 @@ def _external(path: Path, sha: str, cache: Cache) -> dict[str, str] | None:
         if not whole:
             return None
         cache.put(key, json.dumps(spans).encode())
-    return digests(path.parent, spans)
+    return digests(path.parent, spans, lambda file, found: digest_of(file, cache, found))
 
 
 def _found(cache: Cache, key: str, output: Path, started: float, private: bool) -> Made | None:
@@ -138,13 +141,16 @@ def _found(cache: Cache, key: str, output: Path, started: float, private: bool) 
     try:
         if not (entry / MANIFEST).is_file():
             return None
+        before = {file.name: identity(file) for file in entry.iterdir()}
+        recorded = read_manifest(entry)
+        if recorded is None:
+            raise OutputError("its manifest is not one of ours")
+        for name in recorded.files:
+            recorded.check(entry / name, functools.partial(digest_of, cache=cache, linked=True))
         with staged(output) as stage:
             _copy(entry, stage.result, link=private)
-            recorded = read_manifest(stage.result)
-            if recorded is None:
-                raise OutputError("its manifest is not one of ours")
-            for name in recorded.files:
-                recorded.check(stage.result / name)
+            if not all(unchanged(found, entry / name) for name, found in before.items()):
+                raise OutputError("it was changed meanwhile")
         os.utime(entry)
     except (OutputError, OSError) as error:
         log.info("the cache's library %s is not used: %s", key, error)
@@ -155,7 +161,7 @@ def _found(cache: Cache, key: str, output: Path, started: float, private: bool) 
     return Made(recorded, {**recorded.everything.get("report", {}), "seconds": seconds}, True)
 
 
-def _keep(cache: Cache, key: str, folder: Path, private: bool) -> None:
+def _keep(cache: Cache, key: str, folder: Path, recorded: Recorded, private: bool) -> None:
     """Copies a library into the cache, whole or not at all; one that would push half of the others out is not kept."""
     try:
         if sum(file.stat().st_size for file in folder.iterdir()) > most_of_libraries(cache) // 2:
@@ -163,13 +169,25 @@ def _keep(cache: Cache, key: str, folder: Path, private: bool) -> None:
         stage = Path(tempfile.mkdtemp(dir=cache.temporary()))
         try:
             _copy(folder, stage, link=private)
+            if private:
+                _as_old(stage, folder)
             entry = cache.library(key)
             entry.parent.mkdir(exist_ok=True)
             os.replace(stage, entry)
+            for name, file in recorded.files.items() if private else ():
+                note(entry / name, cache, file.sha256)
         finally:
             shutil.rmtree(stage, ignore_errors=True)
     except OSError as error:
         log.info("the library is not kept in the cache: %s", error)
+
+
+def _as_old(copies: Path, originals: Path) -> None:
+    """Gives files the times of those that they are copies of, so that one has the digest that was taken of the other,
+    and whatever is written to it from now on changes them."""
+    for file in copies.iterdir():
+        status = (originals / file.name).stat()
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _copy(source: Path, destination: Path, link: bool) -> None:

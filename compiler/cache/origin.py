@@ -22,15 +22,26 @@ _PACKAGES = ("apache_tvm", "apache_tvm_ffi", "onnx", "numpy", "ml_dtypes", "zigl
 def origin() -> str:
     """A digest of every source of ours that has a part in a build, and of the versions of what it stands on. TVM, which
     takes seconds to load, is not loaded for it."""
-    files = [ROOT / "errors.py", ROOT / "version.py", *(p for room in ROOMS for p in _sources(ROOT / room))]
-    texts = [part for p in files for part in (str(p)[len(str(ROOT)) :], p.read_bytes())]
+    root = str(ROOT)
+    files = [f"{root}/errors.py", f"{root}/version.py", *(p for room in ROOMS for p in _sources(f"{root}/{room}"))]
+    texts = [part for path in files for part in (path[len(root) :], _read(path))]
     return key_of(*texts, *_versions(), *_libraries("tvm"), *_libraries("tvm_ffi"))
 
 
-def _sources(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):
-        folders.sort()
-        yield from (Path(place, name) for name in sorted(names) if name.endswith(_KINDS))
+def _sources(folder: str) -> Iterator[str]:
+    """Hundreds of files at each start of a process: without Path, in a third of the time."""
+    with os.scandir(folder) as listed:
+        entries = sorted(listed, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _sources(entry.path)
+        elif entry.name.endswith(_KINDS):
+            yield entry.path
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def _versions() -> list[str]:

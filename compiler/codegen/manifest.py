@@ -10,8 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...targets.target import Target
-from ...targets.typed import UNTOLD
+from ...targets.typed import target_facts
 from ..runtime.digest import digest
 from ..runtime.recorded import content_digest
 from ..spec import TensorSpec
@@ -61,13 +60,6 @@ def manifest_text(
 
 def _hash(path: Path) -> Json:
     return {"sha256": digest(path), "bytes": path.stat().st_size}
-
-
-def target_facts(target: Target) -> Json:
-    """A target as a manifest has it: the facts of the machine, and constants that are its own."""
-    facts = {key: value for key, value in asdict(target).items() if key not in UNTOLD}
-    own = target.fitted.changed()
-    return {**facts, "fitted": own} if own else {key: value for key, value in facts.items() if key != "fitted"}
 
 
 def _sizes(spec: LibrarySpec) -> Json:

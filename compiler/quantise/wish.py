@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,6 +111,8 @@ def values_of(fixed: Mapping[str, Fixed], graph: onnx.GraphProto) -> dict[str, n
 
 
 def _key(model: ModelGiven, samples: list[dict[str, np.ndarray]], error: object) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     digest = hashlib.sha256()
     for sample in samples:
         for name, array in sorted(sample.items()):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -172,12 +173,13 @@ class Recorded:
                  "import_library")  # fmt: skip
         return {kind: name for kind in kinds if (name := getattr(self, kind))}
 
-    def check(self, file: Path) -> None:
-        """Raises OutputError unless ``file``, one of those of the folder, holds what was built."""
+    def check(self, file: Path, of: Callable[[Path], str] = digest) -> None:
+        """Raises OutputError unless ``file``, one of those of the folder, holds what was built; ``of`` says its
+        SHA-256."""
         stated = self.files.get(file.name)
         if stated is None:
             raise OutputError(f"{file} is not among the files of its manifest; build it again")
-        if file.stat().st_size != stated.bytes or digest(file) != stated.sha256:
+        if file.stat().st_size != stated.bytes or of(file) != stated.sha256:
             raise OutputError(
                 f"{file} is not what its manifest records (its SHA-256 differs): it is damaged, or the two are from "
                 "different builds; build it again"

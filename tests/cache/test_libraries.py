@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import onnx
 import pytest
 from commands import run_command
 from compiled import native
+from forked_children import forked
 from halotile.compiler import pipeline
 from halotile.compiler.cache import library as libraries
 from halotile.compiler.cache.library import key_of_library
@@ -292,27 +292,6 @@ def test_neither_tvm_nor_onnx_is_loaded_to_find_one(cache: Path, tmp_path: Path)
     for loaded in ("onnx tvm tvm_ffi", ""):
         done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60)
         assert done.stdout == f"(2, 5)\n{loaded}\n", done.stderr
-
-
-def forked(count: int, work: Callable[[int], object]) -> list[int]:
-    """How the children end that each do ``work``, at the same time."""
-    ready, go = os.pipe()
-    children = []
-    for i in range(count):
-        if (child := os.fork()) == 0:
-            code = 1
-            try:
-                os.close(go)
-                os.read(ready, 1)  # until the parent has them all
-                work(i)
-                code = 0
-            finally:
-                os._exit(code)
-        children.append(child)
-    os.close(go)
-    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    os.close(ready)
-    return ends
 
 
 def test_of_twenty_processes_one_builds(cache: Path, tmp_path: Path) -> None:

@@ -259,7 +259,7 @@ def test_recorded_ranges_are_read_again() -> None:
 
     options = Options(resolve("x86-64-v3"), {"x": ("n", 3, "h:64..2160:32", 9)}, {"h": 704})
     data = json.loads(json.dumps(describe_options(options)))
-    from halotile.compiler.codegen.manifest import target_facts
+    from halotile.targets.typed import target_facts
 
     everything = {"target": json.loads(json.dumps(target_facts(options.target)))}
     again = options_of(Recorded(options=data, everything=everything))

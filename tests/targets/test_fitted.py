@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halotile.compiler.codegen.manifest import target_facts
 from halotile.errors import TargetError
 from halotile.targets.fitted import Fitted, table, usual
 from halotile.targets.resolve import resolve
-from halotile.targets.typed import typed_target
+from halotile.targets.typed import target_facts, typed_target
 
 ROOT = Path(__file__).resolve().parents[2]
 BOARD = """[target]
