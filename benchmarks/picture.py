@@ -9,7 +9,9 @@ from html import escape
 from ..compiler.page.peak import Peak
 from .results import OURS, EngineResult, ModelResult, peak_of
 
-WIDTH, LABEL, BAR, ROOF = 920, 170, 14, 360
+WIDTH, LABEL, KEY, BAR, ROOF = 920, 170, 150, 14, 360
+GLYPH = 6.6  # width of a character at most
+NAMED = 12  # kernels that have their names beside them, the slowest
 COLOURS = ("#1f6f8b", "#c8553d", "#e0a458", "#7a8b69", "#8d6a9f", "#5b5f66")
 
 
@@ -42,12 +44,13 @@ def _bars(results: list[ModelResult], threads: int, top: float) -> tuple[list[st
     parts = [
         _text(8, top + 10, f"Speed over the best peer, {threads} thread{'s' if threads > 1 else ''}", 13)
     ]
+    row = int(WIDTH - LABEL) // KEY
     for i, name in enumerate(names):
-        x = LABEL + 150.0 * i
-        parts += [_rect(x, top + 18, 10, 10, COLOURS[i % len(COLOURS)]), _text(x + 14, top + 27, name)]
-    y = first = top + 40
+        x, line = float(LABEL + i % row * KEY), top + 18 + i // row * 16
+        parts += [_rect(x, line, 10, 10, COLOURS[i % len(COLOURS)]), _text(x + 14, line + 9, _fitting(name, KEY - 20))]
+    y = first = top + 40 + (len(names) - 1) // row * 16
     for result in results:
-        parts.append(_text(LABEL - 8, y + BAR * len(names) / 2 + 4, result.model, anchor="end"))
+        parts.append(_text(LABEL - 8, y + BAR * len(names) / 2 + 4, _fitting(result.model, LABEL - 16), anchor="end"))
         for i, name in enumerate(names):
             speed = speeds.get((result.model, name), 0.0)
             if speed > 0:
@@ -97,13 +100,19 @@ def _roofline(results: list[ModelResult], peak: Peak, top: float) -> list[str]:
     for decade in range(math.ceil(math.log10(floor)), math.floor(math.log10(ceiling)) + 1):
         x, y = place(low, 10.0**decade)
         parts.append(_text(x - 6, y + 4, f"{10.0 ** (decade - 9):g} G", anchor="end"))
+    taken: list[tuple[float, float, float]] = []
     for intensity, rate, label, named in dots:
         x, y = place(intensity, rate)
         parts.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{COLOURS[0]}"><title>{escape(label)}</title></circle>'
         )
         if named:
-            parts.append(_text(x + 6, y + 3, label))
+            words = _fitting(label, width / 2)
+            begin = x + 6 if x + 6 + len(words) * GLYPH <= WIDTH else x - 6 - len(words) * GLYPH
+            end = begin + len(words) * GLYPH
+            if all(abs(y - at) > 11 or end < low_x or begin > high_x for at, low_x, high_x in taken):
+                taken.append((y, begin, end))
+                parts.append(_text(begin, y + 3, words))
     return parts
 
 
@@ -114,14 +123,21 @@ def _dots(result: ModelResult) -> list[tuple[float, float, str, bool]]:
         return []
     timed = [k for k in result.build.kernels if k.get("seconds") and k["flops"] > 0 and k["bytes"] > 0]
     if timed:
+        ordered = sorted(timed, key=lambda k: -k["seconds"])
         return [
-            (k["flops"] / k["bytes"], k["flops"] / k["seconds"], f"{result.model} {k['name']}", False)
-            for k in timed
+            (k["flops"] / k["bytes"], k["flops"] / k["seconds"], f"{k['name']}, {result.model}", i < NAMED)
+            for i, k in enumerate(ordered)
         ]
     build = result.build
     if not build.flops or not build.moved:
         return []
     return [(build.flops / build.moved, build.flops / ours.times.median, result.model, True)]
+
+
+def _fitting(words: str, width: float) -> str:
+    """As much of a text as goes into a width."""
+    most = int(width / GLYPH)
+    return words if len(words) <= most else f"{words[: most - 1]}…"
 
 
 def _lines(points: Iterable[tuple[float, float]], style: str) -> str:

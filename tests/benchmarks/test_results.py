@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from halotile.benchmarks.picture import render as as_picture
 from halotile.benchmarks.results import BuildResult, EngineResult, ModelResult, as_data, mean_ratio
 from halotile.benchmarks.summary import summarise
 from halotile.compiler.page.peak import Peak
+from pictures import paper, words_outside
 
 PEAK = Peak(1, 1e11, ((1 << 20, 1e11), (1 << 23, 1e10)))
 
@@ -107,6 +109,22 @@ def test_picture_is_well_formed_with_a_bar_an_engine_and_a_dot_a_kernel() -> Non
         assert 0 < float(circle.get("cx", -1)) < 920
     box = [float(v) for v in root.get("viewBox", "").split()]
     assert all(float(e.get("y", 0)) <= box[3] for e in root.iter(f"{tag}text"))
+
+
+def test_nothing_of_a_picture_is_cut_and_points_have_names() -> None:
+    """Many engines, long names, points at the right edge; and a white ground, that black is not on black."""
+    kernels: list[dict[str, object]] = [
+        {"name": f"g{i}_convolution_add_relu_and_more", "flops": 1e9, "bytes": 1e6, "seconds": 1e-3 * 1.5**i}
+        for i in range(20)
+    ]
+    engines = [engine("halotile", 0.01), *(engine(f"peer number {i} by its own converter", 0.03) for i in range(8))]
+    results = [result("a_model_with_a_name_that_is_longer_than_others", *engines, kernels=kernels)]
+    results += [result(f"whole{i}", engine("halotile", 0.01 * 10**i), *engines[1:]) for i in range(3)]
+    svg = as_picture(results)
+    assert words_outside(svg) == [] and paper(svg)
+    shown = re.sub("<title>.*?</title>", "", svg)
+    assert ">g19_convolution" in shown and ">g0_convolution" not in shown  # the slowest and the fastest kernel
+    assert shown.count("whole2</text>") == 2  # at its bars and at its point
 
 
 def test_roofline_limit() -> None:

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from halotile.compiler.cli.main import run
 from onnx import TensorProto, helper, numpy_helper
+from pictures import paper, words_outside
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,8 @@ def test_text_and_svg(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert [line.split("|")[0].strip() for line in lines[1:4]] == ["load", "processor", "store"]
     assert lines[-1].startswith("total")
     assert len([e for e in ElementTree.parse(picture).iter() if e.tag.endswith("rect")]) > 6
+    drawn = picture.read_text(encoding="utf-8")
+    assert words_outside(drawn) == [] and paper(drawn)
 
 
 def test_json(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

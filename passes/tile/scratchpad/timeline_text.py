@@ -62,7 +62,9 @@ _HEIGHT = 40 + len(LANES) * (_ROW + _GAP) + 30
 def as_svg(timelines: Sequence[tuple[str, Timeline]]) -> str:
     """One picture of all (title, timeline): three lanes each, names as tooltips, the critical paths framed."""
     width, height = _LEFT + _WIDTH + 20, len(timelines) * _HEIGHT
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">']
+    box = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {box}>']
+    parts.append(f'<rect width="{width}" height="{height}" fill="white"/>')
     parts += [_picture(t, title, i * _HEIGHT) for i, (title, t) in enumerate(timelines)]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -73,7 +75,7 @@ def _picture(timeline: Timeline, title: str, top: int) -> str:
     parts = [
         f'<svg y="{top}" width="{_LEFT + _WIDTH + 20}" height="{_HEIGHT}" font-family="sans-serif" font-size="12">',
         f"<title>{escape(title)}</title>",
-        f'<text x="8" y="20">{escape(title)}: {seconds(timeline.seconds)}</text>',
+        f'<text x="8" y="20">{escape(_fitting(title))}: {seconds(timeline.seconds)}</text>',
     ]
     for index, lane in enumerate(LANES):
         parts.append(f'<text x="8" y="{_y(index) + 18}">{lane}</text>')
@@ -91,8 +93,15 @@ def _picture(timeline: Timeline, title: str, top: int) -> str:
             parts.append(f'<text x="{x + 4:.2f}" y="{y + 18}" fill="#ffffff">{bar.event.stripe}</text>')
     for tick in range(5):
         x = _LEFT + tick / 4 * _WIDTH
-        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 10}" text-anchor="middle">{seconds(total * tick / 4)}</text>')
+        anchor = "end" if tick == 4 else "middle"
+        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 10}" text-anchor="{anchor}">{seconds(total * tick / 4)}</text>')
     return "\n".join([*parts, "</svg>"])
+
+
+def _fitting(title: str) -> str:
+    """As much of a title as goes into the picture's width."""
+    most = (_LEFT + _WIDTH) // 8 - 16
+    return title if len(title) <= most else f"{title[: most - 1]}…"
 
 
 def _y(lane: int) -> int:
