@@ -56,7 +56,7 @@ def resolve(text: str | Target) -> Target:
 
 def unknown(text: str) -> str:
     """The message for a name that no board has."""
-    as_cpu = _spelt_cpu(text)
+    as_cpu = spelt_cpu(text)
     if as_cpu:
         return f"target {text!r} is a CPU, not a machine; write {as_cpu}, or take a board from `halotile targets list`"
     if "-" in text and _is_triple(text):
@@ -92,7 +92,7 @@ def precheck(text: str) -> None:
         raise TargetError(unknown(text))
 
 
-def _spelt_cpu(text: str) -> str:
+def spelt_cpu(text: str) -> str:
     """``cortex-a76`` -> ``aarch64-linux-gnu+cortex-a76``; empty for what is no CPU that we have facts about."""
     name = text.strip().lower().replace("_", "-")
     if name not in known_cores():

@@ -191,6 +191,12 @@ def test_a_manifest_builds_the_same_bytes_again(folder: Path) -> None:
         ("v2,v3", "raspberry-pi-4", "give a triple"),
         ("v2,v3", "x86-64-v3", "give a triple"),
         (["v2", 3], "x86_64-linux-gnu", "give names"),
+        ("v2,v9", "native", "unknown level 'v9'; "),
+        ("v2,v9", "x86_64-linux-gnu", "those of x86_64 are v2, v3, v4, amx;"),
+        ("armv8.0,v9", "aarch64-linux-gnu", "those of aarch64 are armv8.0, armv8.2;"),
+        ("v2,x86-64-v5", "native", "did you mean x86-64-v4?"),
+        ("v2,armv8.2", "x86_64-linux-gnu", "is of aarch64: give the target aarch64-linux-gnu"),
+        ("v2,skylake-avx512", "native", "level 'skylake-avx512' is a CPU"),
     ],
 )
 def test_levels_that_make_no_sense_are_refused_in_one_line(
