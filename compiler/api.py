@@ -110,11 +110,11 @@ def compile(
     where = chosen_cache(cache)
     if (file := path_of(model)) is not None and os.path.isfile(file):
         begin(file, where)
-    from .budget.wish import budgeted
     from .cache.library import library as made_library
     from .cache.targets import resolved, resolved_levels
     from .images import both
     from .model import Model
+    from .narrow import narrowed
     from .options import (
         checked_budget,
         checked_denormals,
@@ -123,7 +123,6 @@ def compile(
         checked_name,
         checked_optimize,
         checked_path,
-        checked_precision,
         checked_shapes,
         checked_stream,
         checked_threads,
@@ -131,8 +130,6 @@ def compile(
         checked_typical,
         checked_weights,
     )
-    from .quantise.halves import largest_of
-    from .quantise.wish import int8_plan
     from .runtime.loader import opened
     from .runtime.private import PrivateFolder
     from .state import Options
@@ -155,22 +152,14 @@ def compile(
         memory_budget=checked_budget(memory_budget),
         optimize=checked_optimize(optimize),
         weights=checked_weights(weights, bool(exact), precision),
-        precision=checked_precision(precision, bool(exact)),
         flush_denormals=checked_denormals(flush_denormals, bool(exact)),
-        int8=int8_plan(
-            model, precision, calibrate, error, exact=bool(exact), fixed=checked_fixed(fixed), cache=where,
-            progress=carried(progress),
-        ),
-        halves=largest_of(
-            model, precision, calibrate, fixed=checked_fixed(fixed), shapes=checked_shapes(shapes), cache=where
-        ),
         stream=checked_stream(stream),
         tuning=_choices(tuning, chosen, threads),
         name=checked_name(name),
         dump_ir=checked_path(dump_ir, "dump_ir"),
         cache=where,
     )
-    options = budgeted(model, options, precision, calibrate, error, carried(progress))
+    options = narrowed(model, options, precision, calibrate, error, carried(progress))
     folder = PrivateFolder()
     try:
         library = Path(folder.name) / "library"
@@ -257,6 +246,9 @@ def report(
     memory_budget: int | str | None = None,
     optimize: Objective = "speed",
     weights: Weights = "float32",
+    precision: Precision = "float32",
+    calibrate: object = None,
+    error: float | None = None,
     tuning: str | os.PathLike[str] | None = None,
     seconds: float = 1.0,
     cache: bool | str | os.PathLike[str] | None = None,
@@ -266,6 +258,7 @@ def report(
     ONNX Runtime.
 
     ``output`` is the file, ``seconds`` how long to measure besides compiling; the others are those of :func:`compile`.
+    With samples in ``calibrate``, whatever the ``precision``, the page has the curve of error against time, too.
     The page needs no network. Where this machine can't run the target's code it has no times, and says so. Returns
     ``output``, the number of ``kernels``, and whether they were ``timed``.
     """
@@ -284,6 +277,7 @@ def report(
         checked_typical,
         checked_weights,
     )
+    from .page.precision import PrecisionWish
     from .page.write import summary, write_page
     from .state import Options
 
@@ -308,11 +302,12 @@ def report(
         tile=checked_tile(tile),
         memory_budget=checked_budget(memory_budget),
         optimize=checked_optimize(optimize),
-        weights=checked_weights(weights, bool(exact)),
+        weights=checked_weights(weights, bool(exact), precision),
         tuning=_choices(tuning, chosen, threads),
         cache=where,
     )
-    return summary(write_page(model, options, here, file, float(seconds), carried(progress)), file)
+    wish = PrecisionWish(precision, calibrate, error)
+    return summary(write_page(model, options, wish, here, file, float(seconds), carried(progress)), file)
 
 
 def _choices(database: str | os.PathLike[str] | None, target: Target, threads: int | None) -> dict[str, str] | None:

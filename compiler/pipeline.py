@@ -39,7 +39,7 @@ from .dump import dump_stage
 from .given import ModelGiven
 from .invariants import check_stage
 from .refused import naming, naming_stage
-from .report import build_report
+from .report import budget_note, build_report
 from .spec import Symbol
 from .state import STAGES, Build, Options, Progress
 from .systems import check_system
@@ -59,7 +59,16 @@ def run_pipeline(
 ) -> Build:  # fmt: skip
     """Runs the stages in order, up to ``options.stop_after``; links into ``output`` if it is given. Of a further
     ``level`` of processors, ``beneath`` are the weights that the library has so far."""
-    build = Build(model, options, output, level, beneath, progress)
+    return _run(Build(model, options, output, level, beneath, progress), options, output)
+
+
+def continued(begun: Build, options: Options, progress: Progress | None = None, output: Path | None = None) -> Build:
+    """As :func:`run_pipeline`, from where ``begun``, a build of the same, is; that stays as it is and serves again."""
+    return _run(begun.followed(options, output, progress), options, output)
+
+
+def _run(build: Build, options: Options, output: Path | None) -> Build:
+    """Runs the stages that are not behind the build yet."""
     check_system(options)
     if options.levels:
         from .levels import check_levels
@@ -70,7 +79,9 @@ def run_pipeline(
 
         check_linkers(options.target, options.formats, options.cc)
     with _TURN, no_symbols():
-        for stage in STAGES:
+        if _open(build):
+            plan_for(build.imported.symbols, build.imported.conditions)
+        for stage in STAGES[len(build.seconds):]:
             if stage == "link" and output is None:
                 break
             build.tell(stage, 0, 1)
@@ -339,7 +350,7 @@ def plan(build: Build) -> None:
 
         build.stream = with_single_states(build.stream, build.imported, build.graph, build.kernels, build.places)
     if budgeted:
-        build.notes["plan"] = [_budget_note(build)]
+        build.notes["plan"] = [budget_note(build)]
     elif build.options.fit is not None:
         build.notes["plan"] = [build.options.fit.note]
     budget, needed = build.options.arena_budget, build.memory.planned_bytes
@@ -348,22 +359,6 @@ def plan(build: Build) -> None:
             f"the memory budget of {budget} bytes can't be met: the arena of this model on {build.options.target.id} "
             f"is {needed} bytes; raise the budget"
         )
-
-
-def _budget_note(build: Build) -> str:
-    """The budget, and what the arena takes of it at the largest, the typical and the smallest shape."""
-    from .codegen.module import workspace_bytes
-
-    symbols, memory, parts = _open(build), build.memory, []
-    threads = build.options.policy.threads
-    shapes = (("largest", "most"), ("typical", "typical"), ("smallest", "least"))
-    for word, what in shapes:
-        sizes = {s.name: getattr(s, what) for s in symbols}
-        with at_sizes(sizes):
-            slots = threads * workspace_bytes(build.kernels)
-        where = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        parts.append(f"{memory.bytes_at(sizes) + slots} at the {word} shape ({where})")
-    return f"of the memory budget of {build.options.memory_budget} bytes the arena takes {', '.join(parts)}"
 
 
 def assemble(build: Build) -> None:

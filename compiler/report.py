@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..schedules.words.dims import is_dim
 from ..schedules.words.group import Group, Node, Value, dtype_bytes
-from ..schedules.words.sizes import usual
+from ..schedules.words.sizes import at_sizes, usual
 from ..version import __version__
 
 if TYPE_CHECKING:
@@ -158,6 +158,22 @@ def _nodes(build: Build) -> dict[Group, list[str]]:
         moved = made[group.outputs[0]] if group.operators == ("halotile.copy",) else ()
         found[group] = list(group.sources or moved)
     return found
+
+
+def budget_note(build: Build) -> str:
+    """The memory budget, and what the arena takes of it at the largest, the typical and the smallest shape."""
+    from .codegen.module import workspace_bytes
+
+    symbols, memory, parts = build.imported.symbols, build.memory, []
+    threads = build.options.policy.threads
+    shapes = (("largest", "most"), ("typical", "typical"), ("smallest", "least"))
+    for word, what in shapes:
+        sizes = {s.name: getattr(s, what) for s in symbols}
+        with at_sizes(sizes):
+            slots = threads * workspace_bytes(build.kernels)
+        where = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        parts.append(f"{memory.bytes_at(sizes) + slots} at the {word} shape ({where})")
+    return f"of the memory budget of {build.options.memory_budget} bytes the arena takes {', '.join(parts)}"
 
 
 def _group(build: Build, group: Group, nodes: list[str]) -> Json:

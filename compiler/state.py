@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -175,3 +175,14 @@ class Build:
     def tell(self, stage: str, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(stage, done, total)
+
+    def followed(self, options: Options, output: Path | None, progress: Progress | None) -> Build:
+        """A build that has come as far as this one, and goes on as ``options`` say of all that is yet to be made."""
+        own = replace(self.options, stop_after=options.stop_after, formats=options.formats, timers=options.timers)
+        build = replace(
+            self, options=own, output=output, progress=progress, symbols=list(self.symbols),
+            streams=dict(self.streams), notes=dict(self.notes), warnings=list(self.warnings),
+            details=dict(self.details), seconds=dict(self.seconds), levels=list(self.levels),
+        )  # fmt: skip
+        build.target = self.target
+        return build

@@ -23,11 +23,14 @@ def look(
     limit = checked(options, calibrate, error, needs_error=False)
     made: Planner = planner(model, options, calibrate, progress)
     chosen = next(made.within(limit)) if error is not None else None
+    named = {"name": made.shares.model.graph.name, "target": options.target.id}
+    return {**named, "limit": None if error is None else limit, **seen(made, chosen)}
+
+
+def seen(made: Planner, chosen: Rung | None = None) -> Json:
+    """What a planner knows, as :func:`look` tells it."""
     rungs = made.rungs if chosen is None or chosen in made.rungs else [*made.rungs, chosen]
     return {
-        "name": made.shares.model.graph.name,
-        "target": options.target.id,
-        "limit": None if error is None else limit,
         "precisions": sorted({"float32", *(kind for mixed in made.times.kinds for kind in mixed)}),
         "cycles_float32": made.rungs[0].cycles,
         "chosen": None if chosen is None else _point(chosen),

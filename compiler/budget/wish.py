@@ -34,10 +34,11 @@ Tell = Callable[[str, int, int], None]
 
 def budgeted(
     model: ModelGiven, options: Options, precision: str, calibrate: object = None, error: object = None,
-    progress: Tell | None = None,
+    progress: Tell | None = None, made: Planner | None = None,
 ) -> Options:  # fmt: skip
     """``options`` with a precision for each layer, where ``precision`` is "auto", by which the build's outputs are off
-    by at most ``error`` of their largest value on the samples in ``calibrate``; else as they are.
+    by at most ``error`` of their largest value on the samples in ``calibrate``; else as they are. ``made``: a planner
+    of the same model and samples, where there is one.
 
     Raises HalotileError for what can't be: samples or an error that are missing, a limit that nothing keeps."""
     if precision != "auto":
@@ -50,7 +51,8 @@ def budgeted(
     cache, key = options.cache, _key(model, options, split, repr((limit, runs)))
     kept = cache.get(key) if cache is not None else None
     if kept is None:
-        kept = json.dumps(keeping(model, options, _planner(model, options, split, progress), limit, runs)).encode()
+        made = made or _planner(model, options, split, progress)
+        kept = json.dumps(keeping(model, options, made, limit, runs)).encode()
         if cache is not None:
             cache.put(key, kept)
     return applied(options, json.loads(kept))

@@ -28,7 +28,7 @@ from ..recipe import describe_options, digests, external_spans, model_digest
 from ..runtime.digest import identity
 from ..runtime.place import MANIFEST, read_manifest, staged
 from ..runtime.recorded import Recorded
-from ..state import Options, Progress
+from ..state import Build, Options, Progress
 from .digests import digest_of, note, unchanged
 from .keys import key_of
 from .origin import origin, plain_passes
@@ -58,9 +58,11 @@ def library(
     progress: Progress | None = None,
     *,
     private: bool = False,
+    begun: Build | None = None,
 ) -> Made:
     """Puts the library of ``model`` into ``output``. ``private``: nobody but us will ever write to the files there, so
-    that they may be those of the cache.
+    that they may be those of the cache. ``begun``: a build of the same that has come some way, which is gone on with
+    where there is something to build.
 
     Raises what :func:`run_pipeline` does.
     """
@@ -68,7 +70,7 @@ def library(
     cache = options.cache
     key = key_of_library(model, options, cache) if cache is not None and _wanted(cache, options) else None
     if cache is None or key is None:
-        made = _built(model, options, output, progress)
+        made = _built(model, options, output, progress, begun)
         if cache is not None:
             prune(cache)
         return made
@@ -77,7 +79,7 @@ def library(
     with cache.alone("libraries", key) as alone:
         found = _found(cache, key, output, started, private)
         if found is None:
-            found = _built(model, options, output, progress)
+            found = _built(model, options, output, progress, begun)
             if alone and plain_passes():
                 _keep(cache, key, output, found.recorded, private)
     prune(cache)
@@ -90,13 +92,18 @@ def _wanted(cache: Cache, options: Options) -> bool:
     return cache.libraries and wanted and plain_passes()
 
 
-def _built(model: ModelGiven, options: Options, output: Path, progress: Progress | None) -> Made:
+def _built(
+    model: ModelGiven, options: Options, output: Path, progress: Progress | None, begun: Build | None
+) -> Made:
     from ..options import check_widening
-    from ..pipeline import run_pipeline
+    from ..pipeline import continued, run_pipeline
 
     for target in (options.target, *(options.levels or ())):
         check_widening(options.weights, target)
-    report = run_pipeline(model, options, progress=progress, output=output).report
+    if begun is None:
+        report = run_pipeline(model, options, progress=progress, output=output).report
+    else:
+        report = continued(begun, options, progress, output).report
     recorded = read_manifest(output)
     assert recorded is not None
     return Made(recorded, report, False)

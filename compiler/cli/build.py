@@ -150,10 +150,7 @@ def build(
     else:
         chosen, manifest = _options(target, shapes, parameters.cache_of(cache), **options), None
         assert path is not None
-        chosen = replace(
-            chosen, int8=_int8(path, chosen, as_json, **options), halves=_halves(path, chosen, **options)
-        )
-        chosen = _budgeted(path, chosen, as_json, **options)
+        chosen = _narrowed(path, chosen, as_json, **options)
     final = Path(output or Path("out") / str(stem)) if stop in (None, "link") else None
     if final is not None:
         parameters.check_destination(final)
@@ -202,39 +199,14 @@ def _options(
     )  # fmt: skip
 
 
-def _int8(
-    path: Path, options: Options, quiet: bool, *, precision: str, calibrate: str | None, error: float | None,
-    **_: object
-) -> Json | None:
-    """The plan of layers in bytes, where these are asked for."""
-    from ..quantise.wish import int8_plan
-
-    with StageProgress(quiet=quiet) as progress:
-        return int8_plan(
-            path, precision, calibrate, error, exact=options.exact, fixed=options.fixed, cache=options.cache,
-            progress=progress,
-        )  # fmt: skip
-
-
-def _halves(
-    path: Path, options: Options, *, precision: str, calibrate: str | None, **_: object
-) -> Mapping[str, float] | None:
-    """How large the model's numbers are, where layers in float16 are asked for."""
-    from ..quantise.halves import largest_of
-
-    return largest_of(
-        path, precision, calibrate, fixed=options.fixed, shapes=options.shapes, cache=options.cache
-    )
-
-
-def _budgeted(
+def _narrowed(
     path: Path, chosen: Options, quiet: bool, *, precision: str, calibrate: str | None, error: float | None, **_: object
 ) -> Options:
-    """A precision for each layer, where an error is to be kept."""
-    from ..budget.wish import budgeted
+    """The options with what the precision means for this model."""
+    from ..narrow import narrowed
 
     with StageProgress(quiet=quiet) as progress:
-        return budgeted(path, chosen, precision, calibrate, error, progress)
+        return narrowed(path, chosen, precision, calibrate, error, progress)
 
 
 def _path(text: str | None) -> Path | None:

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
         "Model": ("shapes", "typical", "min_shapes", "opt_shapes", "max_shapes", "fixed"),
         "Images": ("inputs", "outputs", "images"),
         "As a build would be asked": (
-            "target", "threads", "exact", "tile", "memory_budget", "optimize", "weights", "tuning", "cache",
+            "target", "threads", "exact", "tile", "memory_budget", "optimize", "weights", "precision",
+            "calibrate", "error", "tuning", "cache",
         ),
         "Result": ("output", "seconds"),
     },
     examples=[
         ("halotile report model.onnx -o report.html", "Kernels, times, memory and tiles on one page:"),
         ("halotile report model.onnx --memory-budget 2MiB -o small.html", "Of a build with less memory:"),
+        ("halotile report model.onnx --calibrate samples.npz", "With the curve of error against time:"),
         ("halotile report model.onnx -t raspberry-pi-5 -o pi5.html", "For a board, without times:"),
     ],
 )  # fmt: skip
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 @click.option("--exact", is_flag=True, help="As a build with --exact: no Winograd, no matrix unit.")
 @parameters.tiling_options
 @parameters.weights_option
+@parameters.precision_options
 @parameters.tuning_option
 @parameters.cache_option
 @parameters.target_option
@@ -57,12 +60,13 @@ def report(
     model: str, output: str, seconds: float, shapes: Shapes | None, typical: Mapping[str, int] | None,
     fixed: Sequence[tuple[str, object]], threads: int | None, exact: bool,
     tile: str | None, memory_budget: int | None, optimize: str, weights: str, tuning: str | None, cache: bool,
-    target: str,
+    target: str, precision: str, calibrate: str | None, error: float | None,
     as_json: bool, inputs: Pairs, outputs: Pairs, images: str | None,
 ) -> None:  # fmt: skip
     """Compile MODEL (ONNX) and write one HTML page about it: kernels and their times, the arena, tiles, agreement.
 
-    The page needs no network. Where this machine can't run the target's code, it has no times and says so.
+    With --calibrate it has the curve of error against time as well. The page needs no network. Where this machine can't
+    run the target's code, it has no times and says so.
     """
     final = Path(output)
     parameters.check_file_destination(final)
@@ -74,6 +78,7 @@ def report(
     precheck(target)
     from ..cache.targets import resolved
     from ..options import checked_weights
+    from ..page.precision import PrecisionWish
     from ..page.write import summary, write_page
     from ..state import Options
     from ..tuning_file import choices
@@ -83,11 +88,12 @@ def report(
     options = Options(
         chosen, shapes=shapes, typical=typical, fixed=known, inputs=before, outputs=behind, threads=threads,
         exact=exact, tile=tile,
-        memory_budget=memory_budget, optimize=optimize, weights=checked_weights(weights, exact),
+        memory_budget=memory_budget, optimize=optimize, weights=checked_weights(weights, exact, precision),
         tuning=choices(Path(tuning), chosen, threads) if tuning else None, cache=where,
     )  # fmt: skip
     with StageProgress(quiet=as_json) as progress:
-        facts = write_page(path, options, here, final, seconds, progress)
+        wish = PrecisionWish(precision, calibrate, error)
+        facts = write_page(path, options, wish, here, final, seconds, progress)
     if as_json:
         emit_json(summary(facts, final))
     else:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from ...schedules.words.group import Value
     from ...targets.plain import Json
     from ..model import Model
+    from .error_curve import ErrorCurve
     from .peak import Peak
+    from .precision import PrecisionWish
 
 ENOUGH = 3  # runs at least
 MOST = 200
@@ -55,37 +57,44 @@ class PageFacts:
     agreement: tuple[str, bool | None] = ("", None)
     outputs: list[Json] = field(default_factory=list)
     peak: Peak | None = None  # the machine's limits (peak.py), where they were measured
+    errors: ErrorCurve | None = None  # what precisions would do, where there were samples to tell by
 
 
 def gather(
-    model: ModelGiven, options: Options, here: bool, budget: float = 1.0, progress: Progress | None = None
-) -> PageFacts:
-    """Builds ``model`` and, ``here``, runs it for about ``budget`` seconds and compares it with ONNX Runtime.
+    model: ModelGiven, options: Options, wish: PrecisionWish, here: bool, budget: float = 1.0,
+    progress: Progress | None = None,
+) -> PageFacts:  # fmt: skip
+    """Builds ``model`` in the precision that is wished for and, ``here``, runs it for about ``budget`` seconds and
+    compares it with ONNX Runtime. What both libraries, with timers and without, have in common is planned once.
 
     Raises what a build raises.
     """
     from ..cache.library import library
     from ..pipeline import run_pipeline
     from ..runtime.private import PrivateFolder
+    from .error_curve import ErrorCurve
 
+    planner = wish.planner(model, options, progress)
+    options = wish.options(model, options, progress, planner)
+    curve = None if planner is None else ErrorCurve.of(planner, options.assigned)
     plan = run_pipeline(model, replace(options, stop_after="plan"), progress)
     folder = PrivateFolder()
     try:
         plain = Path(folder.name) / "library"
-        made = library(model, options, plain, progress)
+        made = library(model, options, plain, progress, begun=plan)
         from ..model import load
 
         facts = PageFacts(
             plan.imported.name, options, made.report, _manifest(plain),
             [ArenaBox(b.name, b.bytes, b.first, b.last, b.offset) for b in plan.memory.buffers], _edges(plan),
-            _formulas(plan),
+            _formulas(plan), errors=curve,
         )  # fmt: skip
         if not here:
             facts.untimed = f"this machine can't run code for {options.target.id}, so nothing was timed"
             facts.agreement = (f"not compared: this machine can't run code for {options.target.id}", None)
             return facts
         timed = Path(folder.name) / "timed"
-        library(model, replace(options, timers=True), timed, progress)
+        library(model, replace(options, timers=True), timed, _with_timers(progress), begun=plan)
         feeds = _feeds(_around(model, options), plan)
         with load(plain, threads=options.threads) as loaded:
             _compare(facts, loaded, model)
@@ -106,6 +115,11 @@ def gather(
         return facts
     finally:
         folder.cleanup()
+
+
+def _with_timers(progress: Progress | None) -> Progress | None:
+    """What tells of a second library, the one whose kernels are timed."""
+    return None if progress is None else lambda stage, done, total: progress(f"{stage}, with timers", done, total)
 
 
 def _manifest(folder: Path) -> Json:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from html import escape
 from typing import TYPE_CHECKING
 
 from ...errors import several
-from . import pictures
+from . import pictures, precision
 from .facts import PageFacts
+from .html import line, table
 from .svg import seconds, size
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def page(facts: PageFacts) -> str:
         ("Open dimensions", _symbols(facts)),
         ("Tile groups", _tiles(facts)),
         ("Memory against time", _curve(facts)),
+        ("Error against time", precision.section(facts.errors, facts.options.target.id)),
         ("Agreement with ONNX Runtime", _agreement(facts)),
         ("Notes", _notes(facts)),
     ]
@@ -73,35 +74,12 @@ def page(facts: PageFacts) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: int = 0) -> str:
-    """A table whose first ``numbers`` columns stand to the right."""
-
-    def cells(tag: str, row: Sequence[object]) -> str:
-        return "".join(
-            f"<{tag}{' class=n' if i < numbers else ''}>{_breakable(str(c))}</{tag}>" for i, c in enumerate(row)
-        )
-
-    top = f"<thead><tr>{cells('th', head)}</tr></thead>" if head else ""
-    body = "".join(f"<tr>{cells('td', r)}</tr>" for r in rows)
-    return f"<table>{top}<tbody>{body}</tbody></table>"
-
-
-def _breakable(words: str) -> str:
-    """The words with places in long names where a line may break: behind slashes, dots and underscores."""
-    return re.sub(r"(?<=\w)([/._])(?=\w{3})", r"\1<wbr>", escape(words))
-
-
-def _line(words: str, kind: str = "dim") -> str:
-    return f'<p class="{kind}">{escape(words)}</p>'
-
-
 def _tensor(t: Json) -> str:
     return f"{t['name']}: {t['dtype']}[{', '.join(map(str, t['shape']))}]"
 
 
 def _summary(facts: PageFacts) -> str:
     report, manifest, options = facts.report, facts.manifest, facts.options
-    asked = {k: v for k, v in (manifest.get("options") or {}).items() if v not in (None, False, {}, [])}
     run = seconds(facts.run_seconds) if facts.run_seconds else facts.untimed
     rows = [
         ("target", f"{options.target.id} ({options.target.cpu}, {options.target.triple})"),
@@ -114,15 +92,26 @@ def _summary(facts: PageFacts) -> str:
         ("weights", size(report.get("weight_bytes", 0))),
         *(("file", f"{name}, {size(file['bytes'])}") for name, file in manifest.get("files", {}).items()),
         ("compiled in", seconds(sum(report.get("seconds", {}).values()))),
-        ("options", ", ".join(f"{k}={v}" for k, v in asked.items())),
+        ("options", _asked(facts)),
         ("versions", ", ".join(f"{k} {v}" for k, v in report.get("versions", {}).items())),
     ]
     return table((), rows).replace("<table>", '<table class="facts">')
 
 
+def _asked(facts: PageFacts) -> str:
+    """The options that are not as by default. What samples say is told as the precision that it means."""
+    from ..state import Options
+
+    options = facts.options
+    usual = Options(options.target, cache=options.cache, formats=options.formats)
+    told = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in precision.MADE}
+    words = [f"{name}={value}" for name, value in told.items() if value is not None and value != getattr(usual, name)]
+    return ", ".join([*precision.words(options), *words]) or "as by default"
+
+
 def _graph(facts: PageFacts) -> str:
     words = "One box a kernel: everything in it is computed in one pass. Green ones are tile groups. "
-    return _line(words + "Lines at the side go to kernels that read the result later.") + pictures.graph(facts)
+    return line(words + "Lines at the side go to kernels that read the result later.") + pictures.graph(facts)
 
 
 def _kernels(facts: PageFacts) -> str:
@@ -138,7 +127,7 @@ def _kernels(facts: PageFacts) -> str:
         rows.append((i + 1, seconds(times[i]), f"{times[i] / total:.1%}", share, *what))
     if not times:
         head = ("", "FLOP", "bytes", "nodes", "kernel", "schedule")
-        return _line(facts.untimed) + table(head, rows, 3)
+        return line(facts.untimed) + table(head, rows, 3)
     return table(("", "time", "share", "of limit", "nodes", "kernel", "schedule"), rows, 4)
 
 
@@ -146,7 +135,7 @@ def _timeline(facts: PageFacts) -> str:
     if not facts.seconds:
         return ""
     words = "One run, kernel after kernel, each as wide as its time. Green ones are tile groups."
-    return _line(words) + pictures.timeline(facts)
+    return line(words) + pictures.timeline(facts)
 
 
 def _roofline(facts: PageFacts) -> str:
@@ -158,19 +147,19 @@ def _roofline(facts: PageFacts) -> str:
     elif any(0 < t < 0.9 * facts.peak.limit_of(k) for k, t in zip(facts.report["kernels"], facts.seconds)):
         words += " Some kernels are beyond: the machine did something else while its limits were measured."
     drawn = pictures.roofline(facts.report["kernels"], facts.seconds, facts.peak)
-    return drawn and _line(words) + drawn
+    return drawn and line(words) + drawn
 
 
 def _arena(facts: PageFacts) -> str:
     if not facts.boxes:
-        return _line("Nothing lies in the arena between kernels.")
+        return line("Nothing lies in the arena between kernels.")
     per_thread = facts.report.get("workspace_bytes", 0)
     more = f" Each thread has {size(per_thread)} more." if per_thread else ""
     words = f"Buffers by offset and by the kernels during which they are in use.{more}"
     drawn = pictures.arena(facts.boxes, len(facts.report["kernels"]), facts.report["planned_bytes"])
     rows = [(f"{b.offset:,}", f"{b.bytes:,}", f"{b.first + 1}-{b.last + 1}", b.name) for b in facts.boxes]
     listed = table(("offset", "bytes", "kernels", "buffer"), rows, 3)
-    return f"{_line(words)}{drawn}<details><summary>All {several(len(rows), 'buffer')}</summary>{listed}</details>"
+    return f"{line(words)}{drawn}<details><summary>All {several(len(rows), 'buffer')}</summary>{listed}</details>"
 
 
 def _symbols(facts: PageFacts) -> str:
@@ -184,7 +173,7 @@ def _symbols(facts: PageFacts) -> str:
     words = "Pictures, bytes and times are those of the sizes planned for. The arena ends with its highest slot:"
     formulas = "".join(f"<li><code>{escape(f)}</code></li>" for f in facts.arena)
     head = ("dimension", "sizes", "multiple of", "planned for")
-    return table(head, rows) + (f"{_line(words)}<ul>{formulas}</ul>" if formulas else "")
+    return table(head, rows) + (f"{line(words)}<ul>{formulas}</ul>" if formulas else "")
 
 
 def _tiles(facts: PageFacts) -> str:
@@ -194,7 +183,7 @@ def _tiles(facts: PageFacts) -> str:
             f"{several(g['tasks'], 'task')} of up to {several(g['stripes'], 'stripe')}, "
             f"{size(g['bytes_per_task'])} a task, work x {g['extra_work']:.3f}"
         )
-        parts.append(f"<h3>{escape(g['name'])}</h3>{_line(words)}{pictures.tiles(g)}")
+        parts.append(f"<h3>{escape(g['name'])}</h3>{line(words)}{pictures.tiles(g)}")
         rows = [
             (m["name"], ", ".join(m["nodes"]), ", ".join(f"{b['count']} of {b['rows']}x{b['columns']}" for b in boxes))
             for m in g["members"]
@@ -210,7 +199,7 @@ def _curve(facts: PageFacts) -> str:
     if not tile.get("curve") or not tile.get("untiled", {}).get("cycles"):
         return ""
     words = "What tiling could have: predicted, without the plans that another beats in both."
-    return _line(words) + pictures.curve(tile["curve"], tile.get("chosen"), tile["untiled"])
+    return line(words) + pictures.curve(tile["curve"], tile.get("chosen"), tile["untiled"])
 
 
 def _agreement(facts: PageFacts) -> str:
@@ -218,7 +207,7 @@ def _agreement(facts: PageFacts) -> str:
     kind = "dim" if good is None else "good" if good else "bad"
     rows = [(f"{o['error']:.3g}", f"{o['limit']:.3g}", o["name"], "agrees" if o["ok"] else "differs")
             for o in facts.outputs]  # fmt: skip
-    return _line(words, kind) + (table(("largest error", "allowed", "output", "answer"), rows, 2) if rows else "")
+    return line(words, kind) + (table(("largest error", "allowed", "output", "answer"), rows, 2) if rows else "")
 
 
 def _notes(facts: PageFacts) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ...errors import several
 from ..plans import undominated
 from .facts import ArenaBox, PageFacts
 from .svg import GLYPH, WIDTH, box, dot, fitting, line, picture, rate, seconds, size, spread, text
 
 if TYPE_CHECKING:
     from ...targets.plain import JsonView
+    from .peak import Peak
 
 _ROW = 30
 
@@ -176,7 +178,7 @@ def curve(points: Sequence[JsonView], chosen: JsonView | None, untiled: JsonView
     return picture(top + high + 28, parts, "Predicted time against bytes of arena")
 
 
-def roofline(kernels: Sequence[JsonView], times: Sequence[float], peak: Any) -> str:
+def roofline(kernels: Sequence[JsonView], times: Sequence[float], peak: Peak | None) -> str:
     """Speed against arithmetic per byte, both logarithmic, with the machine's limits; the slowest kernels by name."""
     timed = [(i, k, t) for i, (k, t) in enumerate(zip(kernels, times)) if t > 0 and k["flops"] > 0 and k["bytes"] > 0]
     if not timed:
@@ -184,7 +186,8 @@ def roofline(kernels: Sequence[JsonView], times: Sequence[float], peak: Any) -> 
     left, right, top, high = 60.0, 250.0, 26.0, 340.0
     xs = [k["flops"] / k["bytes"] for _, k, _ in timed]
     ys = [k["flops"] / t for _, k, t in timed]
-    roofs = [peak.flops, *([peak.as_float32] if peak.matrix else [])] if peak else []
+    rates = _rates(peak, [k for _, k, _ in timed]) if peak else {}
+    roofs = list(rates)
     x0, x1 = math.floor(math.log10(min(xs))), math.floor(math.log10(max(*xs, 100))) + 1
     y0, y1 = math.floor(math.log10(min(ys))), math.floor(math.log10(max(*ys, *roofs))) + 1
 
@@ -199,8 +202,9 @@ def roofline(kernels: Sequence[JsonView], times: Sequence[float], peak: Any) -> 
     for e in range(y0, y1 + 1):
         _, y = place(10.0**x0, 10.0**e)
         parts += [line(left, y, WIDTH - right, y, "grid"), text(left - 6, y + 4, rate(10.0**e), "end", "dim")]
-    for i, roof in enumerate(roofs):
-        for bandwidth, name in ((peak.cache_bytes, "cache"), (peak.memory_bytes, "memory")):
+    bandwidths = ((peak.cache_bytes, "cache"), (peak.memory_bytes, "memory")) if peak else ()
+    for roof in roofs:
+        for bandwidth, name in bandwidths:
             low, knee = max(10.0**x0, 10.0**y0 / bandwidth), min(roof / bandwidth, 10.0**x1)
             flat = max(knee, 10.0**x0)
             if low < knee:
@@ -208,8 +212,7 @@ def roofline(kernels: Sequence[JsonView], times: Sequence[float], peak: Any) -> 
             if roof / bandwidth < 10.0**x1:
                 parts.append(line(*place(flat, roof), *place(10.0**x1, roof), "roof"))
         x, y = place(10.0**x1, roof)
-        what = "matrix unit, 3 products" if i else "fused multiply-adds"
-        parts.append(text(x - 4, y - 5, f"{what} {rate(roof)}FLOP/s", "end", "dim"))
+        parts.append(text(x - 4, y - 5, f"{rates[roof]} {rate(roof)}FLOP/s", "end", "dim"))
     named = sorted(timed, key=lambda e: -e[2])[:16]
     shown = {i for i, _, _ in named}
     for i, k, t in timed:
@@ -222,3 +225,17 @@ def roofline(kernels: Sequence[JsonView], times: Sequence[float], peak: Any) -> 
         parts.append(text(WIDTH - right + 16, at + 4, fitting(f"{i + 1} {label(k)}", right - 18 - GLYPH)))
     parts.append(text(left, 16, "FLOP/s; arithmetic per byte to the right", kind="dim"))
     return picture(top + high + 28, parts, "Roofline: speed against arithmetic per byte")
+
+
+def _rates(peak: Peak, kernels: Sequence[JsonView]) -> dict[float, str]:
+    """The FLOP/s that arithmetic can reach, and what that is of: float32, and what else the kernels compute in."""
+    found = {peak.flops: "fused multiply-adds"}
+    if peak.matrix:
+        found.setdefault(peak.as_float32, "matrix unit, 3 products")
+    for kernel in kernels:
+        if kernel.get("matrix") and peak.matrix:
+            parts = several(round(kernel["matrix"]), "product") if kernel["matrix"] >= 1 else "bytes"
+            found.setdefault(peak.rate_of(kernel), f"matrix unit, {parts}")
+        elif kernel.get("at_once", 1) > 1:
+            found.setdefault(peak.rate_of(kernel), "products of bytes")
+    return found

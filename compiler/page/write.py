@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     from ...targets.plain import Json
     from ..given import ModelGiven
     from .peak import Peak
+    from .precision import PrecisionWish
 
 
 def write_page(
-    model: ModelGiven, options: Options, here: bool, output: Path, seconds: float, progress: Progress | None
-) -> PageFacts:
-    """What stands on the page that is written to ``output``: ``model`` compiled, and measured for about ``seconds``
-    where this machine can run it (``here``). Raises what a build raises."""
-    facts = gather(model, options, here, seconds, progress)
+    model: ModelGiven, options: Options, wish: PrecisionWish, here: bool, output: Path, seconds: float,
+    progress: Progress | None,
+) -> PageFacts:  # fmt: skip
+    """What stands on the page that is written to ``output``: ``model`` compiled in the precision that is wished for,
+    and measured for about ``seconds`` where this machine can run it (``here``). Raises what a build raises."""
+    facts = gather(model, options, wish, here, seconds, progress)
     if facts.seconds:
         facts.peak = _peak(facts.report["threads"])
     write_whole(output, page(facts))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import groupby
 from pathlib import Path
 
 import halotile
@@ -15,6 +18,7 @@ from halotile.compiler.page.svg import spread
 from halotile.compiler.plans import undominated
 from halotile.errors import HalotileError
 from onnx import TensorProto, helper, numpy_helper
+from pictures import words_outside
 
 VOID = {"meta", "br", "wbr"}
 NODE = "first<b>&\"'"
@@ -54,6 +58,7 @@ def page_of(path: Path) -> Page:
     text = path.read_text(encoding="utf-8")
     assert "http" not in text and "url(" not in text and "@import" not in text
     page = Page(text)
+    assert [words_outside(svg) for svg in re.findall("<svg.*?</svg>", text, re.S)] == [[]] * page.tags.count("svg")
     assert not {"script", "link", "img", "b"} & set(page.tags)
     assert not {"src", "href"} & {name for name, _ in page.attributes}
     return page
@@ -174,6 +179,100 @@ def test_from_python_as_on_the_command_line(tmp_path: Path) -> None:
         with pytest.raises(HalotileError) as error:
             halotile.report(model, **{"output": tmp_path / "n.html", **wrong})
         assert "\n" not in str(error.value)
+
+
+def test_each_stage_is_told_once(path: Path, tmp_path: Path) -> None:
+    """Both libraries, with timers and without, go on from one plan."""
+    told: list[str] = []
+    out = tmp_path / "page.html"
+    halotile.report(path, out, seconds=0.01, cache=False, progress=lambda stage, done, total: told.append(stage))
+    begun = [stage for stage, _ in groupby(told)]
+    assert begun == list(dict.fromkeys(begun)) and begun[0] == "import"
+    assert begun[-4:] == ["assemble", "link", "assemble, with timers", "link, with timers"]
+
+
+def test_both_libraries_of_one_plan_are_those_of_two(path: Path, tmp_path: Path) -> None:
+    from halotile.compiler.cache.library import library
+    from halotile.compiler.pipeline import run_pipeline
+    from halotile.compiler.state import Options
+    from halotile.targets.resolve import resolve
+
+    options = Options(resolve("native"), cache=None)
+    plan = run_pipeline(path, replace(options, stop_after="plan"))
+    for timers in (False, True, False):
+        own = replace(options, timers=timers)
+        one = library(path, own, tmp_path / "one", begun=plan)
+        two = library(path, own, tmp_path / "two")
+        for name in two.recorded.files:
+            assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+        assert one.report["kernels"] == two.report["kernels"] and one.report["notes"] == two.report["notes"]
+
+
+@pytest.fixture(scope="module")
+def samples(path: Path) -> Path:
+    rng = np.random.default_rng(3)
+    np.savez(file := path.parent / "samples.npz", x=rng.standard_normal((8, 2, 3, 53, 47)).astype("float32"))
+    return file
+
+
+def test_samples_give_the_curve_of_errors(path: Path, samples: Path, tmp_path: Path) -> None:
+    """Rounding in bytes is faster on a Cortex-A76, and the page says by how much and how far it is off."""
+    out = tmp_path / "page.html"
+    assert run(["report", str(path), "-o", str(out), "-t", "raspberry-pi-5", "--calibrate", str(samples)]) == 0
+    page = page_of(out)
+    words = "\n".join(page.words)
+    assert "Predicted time against expected error" in words and "expected error" in page.words
+    assert "error, int8" in page.words and "3 layers by precision" in words and "chosen" not in page.words
+    assert "float32" in page.words and page.tags.count("circle") >= 2
+
+    command = ["report", str(path), "-o", str(out), "-t", "raspberry-pi-5", "--calibrate", str(samples)]
+    assert run([*command, "--precision", "auto", "--error", "0.05"]) == 0
+    page = page_of(out)
+    words = "\n".join(page.words)
+    assert "Chosen for an error of 0.05" in words and page.words.count("chosen") == 2  # in the picture and the table
+    assert "precision=auto, error=0.05" in page.words and "ranges" not in words
+
+
+def test_no_samples_and_nothing_faster_are_said(path: Path, samples: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    assert run(["report", str(path), "-o", str(out), "-t", "raspberry-pi-4"]) == 0
+    assert "Needs sample inputs" in "\n".join(page_of(out).words)
+    assert run(["report", str(path), "-o", str(out), "-t", "raspberry-pi-4", "--calibrate", str(samples)]) == 0
+    assert "computes nothing faster than float32" in "\n".join(page_of(out).words)
+
+
+def test_precisions_are_those_of_a_build(path: Path, samples: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    found = halotile.report(
+        path, out, precision="int8", calibrate=samples, seconds=0.01, cache=False, tile="off"
+    )
+    words = "\n".join(page_of(out).words)
+    assert found["timed"] and "precision=int8 (3 of 3 layers), tile=off" in words
+    for wrong, message in (
+        ({"precision": "int8"}, "needs sample inputs"),
+        ({"precision": "auto", "calibrate": samples}, "needs an error"),
+        ({"exact": True, "calibrate": samples}, "which exact forbids"),
+        ({"error": 0.1}, "error is for precision int8 and auto"),
+        ({"precision": "int7"}, "precision"),
+        ({"calibrate": tmp_path / "none.npz"}, "none.npz"),
+    ):
+        with pytest.raises(HalotileError, match=message) as error:
+            halotile.report(path, tmp_path / "no.html", **wrong)
+        assert "\n" not in str(error.value) and not (tmp_path / "no.html").exists()
+
+
+def test_roofs_of_what_kernels_compute_in() -> None:
+    from halotile.compiler.page.peak import Peak
+    from halotile.compiler.page.pictures import roofline
+
+    peak = Peak(1, 1e11, ((1 << 20, 1e11), (1 << 26, 1e10)), matrix=2e12)
+    kernel = {"name": "k", "flops": 1e9, "bytes": 1e6}
+    kernels = [kernel, {**kernel, "at_once": 4}, {**kernel, "matrix": 0.5}, {**kernel, "matrix": 6}]
+    drawn = roofline(kernels, [0.02, 0.005, 0.001, 0.004], peak)
+    Page(drawn)
+    for words in ("multiply-adds 100", "products of bytes 400", "unit, bytes 4 T", "6 products 333", "3 products"):
+        assert words in drawn
+    assert "products" not in roofline(kernels[:1], [0.02], replace(peak, matrix=0.0))
 
 
 def test_labels_keep_apart() -> None:
