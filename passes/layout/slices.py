@@ -8,11 +8,14 @@ blocks), and all parts share block, margins and what lies in these. Margins are 
 
 In a step of a stream (``rows``) it holds of rows as well, in every plane: parts lie with room for the rows of others
 between their planes. The rows of the last step, which are an input, are copied to theirs.
+
+    all = concat(kept, a), axis 2              a skip waits: its oldest rows are joined with those that are late
+    y = concat(up, all[oldest]), axis 1        all lies in the planes of y that these rows have, and goes on behind them
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tvm import sym
@@ -42,6 +45,15 @@ class _Join:
     @property
     def members(self) -> tuple[Value, ...]:
         return self.whole, *self.parts
+
+    @property
+    def waits(self) -> bool:
+        """True if the part goes on in the planes of the whole, behind the rows of that."""
+        return self.axis == 1 and self.group.nodes[0].operator == "relax.strided_slice" and self.within is not None
+
+    @property
+    def is_concat(self) -> bool:
+        return self.group.nodes[0].operator == "relax.concat"
 
     @property
     def apart(self) -> bool:
@@ -75,15 +87,11 @@ def place_slices(
             continue
         joins.append(join)
         taken.update(dict.fromkeys(join.parts, join))
-    while True:
-        margins, fills = _equal_margins(joins, layouts), _fills(joins, layouts)
-        held = _rows_held(joins, margins)
-        same = [j for j in joins if len(fills[j.whole]) < 2]
-        kept = [j for j in same if _legal(j, layouts, margins, fixed) and (j.within is None or j.within in joins)]
-        kept = [j for j in kept if _has_room(j, margins, held, close)]
-        if len(kept) == len(joins):
-            break
-        joins = kept
+    joins, margins, held = _settled(joins, layouts, fixed, close)
+    for waiting in _waiting(groups, taken, joins, set(producers) - bound) if rows else ():
+        more, around, planes = _settled([*joins, waiting], layouts, fixed, close)
+        if len(more) > len(joins) and _saves(waiting, joins, held, planes):
+            joins, margins, held = more, around, planes
     layouts = dict(layouts)
     fills = _fills(joins, layouts)
     for value, wanted in margins.items():
@@ -97,9 +105,69 @@ def place_slices(
         for part, start in zip(join.parts, join.starts):
             step = start // layout.block if layout.block and join.axis == 1 else start
             slices[part] = (join.whole, step * layout.strides[join.axis] * dtype_bytes(part.dtype))
-        notes.append(f"{join.group.nodes[0].operator} ({join.group.nodes[0].place}) vanishes: its parts lie in place")
+        where = "what waits lies where it is read" if join.waits else "its parts lie in place"
+        notes.append(f"{join.group.nodes[0].operator} ({join.group.nodes[0].place}) vanishes: {where}")
     gone = {id(j.group) for j in joins}
     return tuple(g for g in groups if id(g) not in gone), layouts, slices, notes
+
+
+def _settled(
+    joins: Sequence[_Join], layouts: dict[Value, Layout], fixed: set[Value], close: set[Value]
+) -> tuple[list[_Join], dict[Value, tuple[tuple[int, int], ...]], dict[Value, int]]:
+    """The joins that are possible together, the margins that they need, and the rows of their planes."""
+    joins = list(joins)
+    while True:
+        margins, fills = _equal_margins(joins, layouts), _fills(joins, layouts)
+        held = _rows_held(joins, margins)
+        same = [j for j in joins if len(fills[j.whole]) < 2]
+        kept = [j for j in same if _legal(j, layouts, margins, fixed) and (j.within is None or j.within in joins)]
+        kept = [j for j in kept if _has_room(j, margins, held, close)]
+        if len(kept) == len(joins):
+            return joins, margins, held
+        joins = kept
+
+
+def _waiting(
+    groups: Sequence[Group], taken: dict[Value, _Join], joins: Sequence[_Join], free: set[Value]
+) -> Iterator[_Join]:
+    """Joins of values whose first rows are a part of a concatenation of channels: the whole value may lie where that
+    part does, if the rows of the planes behind it are nobody's."""
+    lodged: set[Value] = set()
+    roots: set[Value] = set()
+    for group in reversed(groups):
+        if len(group.nodes) != 1 or group.nodes[0].operator != "relax.strided_slice":
+            continue
+        (part,), whole = group.nodes[0].results, group.nodes[0].inputs[0]
+        outer = taken.get(part)
+        if outer is None or outer not in joins or not outer.is_concat or outer.axis != 1 or part not in outer.parts:
+            continue
+        if whole in taken or whole in lodged or whole not in free or _sliced(group.nodes[0]) != (ROWS, 0):
+            continue
+        root, at, plain = _place(outer.whole, joins)
+        if not plain or at + part.shape[ROWS] != root.shape[ROWS] or root in lodged or whole in roots:
+            continue
+        lodged.add(whole)
+        roots.add(root)
+        yield _Join(group, outer.whole, (whole,), 1, (outer.starts[outer.parts.index(part)],), outer)
+
+
+def _place(value: Value, joins: Sequence[_Join]) -> tuple[Value, int, bool]:
+    """The value in which ``value`` lies, from which row on, and whether concatenations alone lead there."""
+    at, plain = 0, True
+    while True:
+        outer = next((j for j in joins if value in j.parts), None)
+        if outer is None:
+            return value, at, plain
+        at += outer.starts[outer.parts.index(value)] if outer.axis == ROWS else 0
+        plain = plain and outer.is_concat
+        value = outer.whole
+
+
+def _saves(waiting: _Join, joins: Sequence[_Join], before: dict[Value, int], after: dict[Value, int]) -> bool:
+    """True if the two take no more memory together than apart."""
+    (value,), root = waiting.parts, _place(waiting.whole, joins)[0]
+    own, whole = (before.get(v, v.shape[ROWS]) * v.shape[1] for v in (value, root))
+    return after[root] * root.shape[1] <= own + whole
 
 
 def _join(group: Group, layouts: dict[Value, Layout], rows: bool) -> _Join | None:
@@ -212,6 +280,10 @@ def _rows_held(
 ) -> dict[Value, int]:
     """The rows that planes have in memory, of all that a join of rows brings together: those of the largest."""
     held = {v: _rows(v, margins[v]) for j in joins if j.apart for v in j.members}
+    for join in joins:
+        if join.waits:
+            (value,) = join.parts
+            held[value] = _place(join.whole, [j for j in joins if not j.waits])[1] + _rows(value, margins[value])
     changed = True
     while changed and held:
         changed = False
