@@ -14,8 +14,9 @@ import onnx
 
 from ...errors import HalotileError
 from ...targets.plain import Json
+from .answers import answers
 from .apply import products, quantised
-from .prepare import onnxruntime, prepared
+from .prepare import prepared
 from .ranges import ranges
 
 if TYPE_CHECKING:
@@ -90,12 +91,7 @@ def quantised_by(source: object, plan: JsonView) -> onnx.ModelProto:
 
 def outputs_of(model: onnx.ModelProto, samples: Samples) -> list[list[np.ndarray]]:
     """What ONNX Runtime answers for each sample, without rewrites of its own."""
-    runtime = onnxruntime()
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL  # what the file says
-    session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return [session.run(None, dict(sample)) for sample in samples]
+    return list(answers(model, samples))
 
 
 def error_of(wanted: list[list[np.ndarray]], found: list[list[np.ndarray]]) -> float:

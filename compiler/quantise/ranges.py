@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from ...errors import RunError
-from .prepare import onnxruntime
+from .answers import answers
 
 Ranges = dict[str, tuple[float, float]]
 
@@ -32,14 +32,9 @@ def ranges(
             result = f"halotile_{kind}_{i}"
             graph.node.append(helper.make_node(kind, [name], [result], keepdims=0))
             graph.output.append(helper.make_tensor_value_info(result, TensorProto.FLOAT, []))
-    runtime = onnxruntime()
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = runtime.InferenceSession(watching.SerializeToString(), options, providers=["CPUExecutionProvider"])
     lows, highs = np.full(len(names), np.inf), np.full(len(names), -np.inf)
-    for sample in samples:
-        found = np.array([float(value) for value in session.run(None, dict(sample))]).reshape(-1, 2)
+    for outputs in answers(watching, samples):
+        found = np.array([float(value) for value in outputs]).reshape(-1, 2)
         if finite and not np.isfinite(found).all():
             wrong = names[int(np.argmin(np.isfinite(found).all(axis=1)))]
             raise RunError(f"tensor '{wrong}' is NaN or infinite for a calibration sample, which gives no range")

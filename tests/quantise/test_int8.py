@@ -220,3 +220,16 @@ def test_without_onnxruntime_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ToolchainError, match=r"pip install onnxruntime"):
         halotile.compile(image_net(), precision="int8", calibrate=samples(image_net(), 1))
+
+
+@pytest.mark.parametrize("asked", [
+    {"precision": "int8"}, {"precision": "auto", "error": 0.01}, {"precision": "float16", "target": "raspberry-pi-5"}
+])  # fmt: skip
+def test_a_model_that_does_not_run_on_the_samples_is_refused_in_one_line(asked: dict[str, Any]) -> None:
+    """More kernel than image, which shape inference takes."""
+    n = Net(1)
+    y = n.add("Conv", "x", n.weight(7, 3, 5, 5), dilations=[2, 2], strides=[2, 2])
+    model = n.model({"x": (1, 3, 9, 8)}, {"y": y})
+    with pytest.raises(UnsupportedError, match="ONNX Runtime can't run the model") as told:
+        halotile.compile(model, calibrate=[{"x": np.ones((1, 3, 9, 8), np.float32)}], **asked)
+    assert "\n" not in str(told.value)
