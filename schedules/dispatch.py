@@ -17,7 +17,7 @@ from .matmul import (
     makes_one_column,
     select_matmul,
 )
-from .operators.kind import Facts
+from .operators.kind import facts_of
 from .words.choice import AlgorithmRefusal, Choice
 from .words.group import Group, Kernel, Request
 
@@ -35,7 +35,7 @@ def family_of(request: Request) -> str:
             if sum(map(is_product, group.nodes)) > 1:
                 return ATTENTION
             return GENERAL if makes_one_column(request) else PRODUCT
-        if Facts(anchor).kind == "opaque":
+        if facts_of(anchor).kind == "opaque":
             return LOOPS
     blocks = {v: request.layout(v).block for v in (*group.inputs, *group.outputs)}
     lanes = blocks[group.outputs[0]]
@@ -97,7 +97,7 @@ def build_kernel(request: Request) -> Kernel:
 def works_on_plain(group: Group) -> bool:
     """True for groups whose generator reads and writes plain memory only."""
     anchor = group.anchor
-    return anchor is not None and (is_product(anchor) or Facts(anchor).kind == "opaque")
+    return anchor is not None and (is_product(anchor) or facts_of(anchor).kind == "opaque")
 
 
 def _all_plain(request: Request) -> bool:

@@ -24,7 +24,7 @@ from ...schedules.matmul.amx_blocks import ProductShape, choose_registers
 from ...schedules.matmul.facts import MatmulFacts
 from ...schedules.matmul.register_tile import least_cost, tile_space
 from ...schedules.matmul.strassen import rows_of_image, seven_cycles
-from ...schedules.operators.kind import Facts
+from ...schedules.operators.kind import facts_of
 from ...schedules.words.choice import Choice
 from ...schedules.words.group import Group, Request
 from ...targets.target import Target
@@ -131,7 +131,7 @@ class KernelSample:
         assert group.anchor is not None
         cost, output, kernels = model.cost(self.index), group.outputs[0], model.target.fitted.kernels
         around = (n for n in group.nodes if n is not group.anchor)
-        each = sum(kernels.function if Facts(n).calls_functions else kernels.epilogue for n in around)
+        each = sum(kernels.function if facts_of(n).calls_functions else kernels.epilogue for n in around)
         own = product_cycles(model.request(group), self.choice)
         own += each * output.elements / model.target.lanes(output.dtype)
         model.whole_costs[group] = replace(cost, cycles=own / cost.positions)

@@ -18,7 +18,7 @@ from tvm.ir import Call
 from tvm.ir.prim import expr as prim
 
 from ...schedules.emit.inline import key
-from ...schedules.operators.kind import Facts
+from ...schedules.operators.kind import facts_of
 from ...schedules.operators.regions.attributes import once
 from ...schedules.words.group import Node, Value
 from ...schedules.words.tvm_types import Expr, Operation
@@ -45,7 +45,7 @@ class Flow:
 @once
 def flows(node: Node) -> tuple[Flow, ...]:
     """The flow of each result, by the node's input values."""
-    graph = Facts(node).graph
+    graph = facts_of(node).graph
     values: dict[tuple[Expr, int], Value] = {key(graph.tensors[v]): v for v in dict.fromkeys(node.inputs)}
     known: dict[tuple[Expr, int], Flow] = {}
     found = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...schedules.operators.expression_lengths import LONGEST, Lengths
-from ...schedules.operators.kind import Facts
+from ...schedules.operators.kind import facts_of
 from ...schedules.words.group import Group, Node, Value
 from ...schedules.words.policy import ANY, Policy
 from .graph import ProgramGraph
@@ -40,7 +40,7 @@ class Drafts:
         self, graph: ProgramGraph, enabled: bool, target: Any = None, policy: Policy = ANY, rows: bool = False
     ) -> None:
         self.graph, self.enabled, self.target, self.policy, self.rows = graph, enabled, target, policy, rows
-        self.facts = {node: Facts(node) for node in graph.nodes}
+        self.facts = {node: facts_of(node) for node in graph.nodes}
         self.lengths = Lengths(self.facts)
         self.order = {node: i for i, node in enumerate(graph.nodes)}
         self.consumers: dict[Value, list[Node]] = {}

@@ -22,7 +22,7 @@ from ...schedules.general.channel_lanes import preserves_channels
 from ...schedules.general.channel_norm import norms_channels
 from ...schedules.general.channel_shuffle import channel_tables, permutes_vectors, shuffles_channels
 from ...schedules.matmul.folded_moves import producers
-from ...schedules.operators.kind import Facts
+from ...schedules.operators.kind import facts_of
 from ...schedules.words.group import Group, Value
 from ...schedules.words.layout import Layout
 from ...schedules.words.sizes import product, usual
@@ -415,11 +415,11 @@ def _sums_images(group: Group, images: set[Value]) -> bool:
     """True if ``group`` makes one element a channel of some of ``images``."""
     whole = all(len(v.shape) == 4 and v.shape[2:] == (1, 1) for v in group.outputs)
     read = [v for v in group.inputs if v in images and v.elements != v.shape[0] * v.shape[1]]
-    return whole and bool(read) and any(Facts(n).kind == "reduce" for n in group.nodes) and _is_staged(group)
+    return whole and bool(read) and any(facts_of(n).kind == "reduce" for n in group.nodes) and _is_staged(group)
 
 
 def _is_staged(group: Group) -> bool:
-    kinds = {Facts(n).kind for n in group.nodes}
+    kinds = {facts_of(n).kind for n in group.nodes}
     return not kinds & {"opaque", "anchor"}
 
 

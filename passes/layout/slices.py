@@ -23,7 +23,7 @@ from tvm.ir.prim import expr as prim
 
 from ...schedules.dispatch import works_on_plain
 from ...schedules.emit.inline import narrow
-from ...schedules.operators.kind import Facts
+from ...schedules.operators.kind import facts_of
 from ...schedules.words.group import Group, Node, Value, dtype_bytes
 from ...schedules.words.layout import Layout
 from ...schedules.words.tvm_types import Attrs
@@ -209,7 +209,7 @@ def _join(group: Group, layouts: dict[Value, Layout], rows: bool) -> _Join | Non
 def _sliced(node: Node) -> tuple[int | None, int]:
     """The axis that a slice of step 1 cuts, and where; None if it is no such slice."""
     whole, part = node.inputs[0], node.results[0]
-    reads = Facts(node).reads(whole)
+    reads = facts_of(node).reads(whole)
     if len(whole.shape) != len(part.shape) or len(reads) != 1:
         return None, 0
     axes, indices = reads[0]

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...schedules.math.bfloat16 import NAME
-from ...schedules.operators.kind import ANCHORS, Facts
+from ...schedules.operators.kind import ANCHORS, facts_of
 from ...schedules.words.dims import is_open
 from ...schedules.words.group import Group, Node, Value
 from ...schedules.words.layout import Layout
@@ -121,6 +121,6 @@ def _multiplies(group: Group, kind: str = NAME) -> bool:
 
 def _is_exact(group: Group) -> bool:
     """True for groups whose values stay as they are."""
-    found = any(n.operator in POSITIONS or Facts(n).kind == "opaque" for n in group.nodes)
+    found = any(n.operator in POSITIONS or facts_of(n).kind == "opaque" for n in group.nodes)
     whole = any(r.dtype.startswith(("int", "uint")) for n in group.nodes for r in n.results)
     return found or whole and not _multiplies(group)

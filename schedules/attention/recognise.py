@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..general.phases import plan_phases
 from ..matmul.folded_moves import along_memory, behind, outgoing, producers
-from ..operators.kind import Facts
+from ..operators.kind import facts_of
 from ..operators.te_graph import GroupGraph
 from ..words.dims import is_open
 from ..words.group import Group
@@ -40,7 +40,7 @@ def _shapes(group: Group, facts: AttentionFacts) -> str | None:
 
 def _roles(group: Group, facts: AttentionFacts) -> str | None:
     """Whatever feeds Q, K or V is a map that knows nothing of the scores; what is left lies between the products."""
-    kinds = {n: Facts(n).kind for n in group.nodes}
+    kinds = {n: facts_of(n).kind for n in group.nodes}
     if facts.k.constant is not None or facts.v.constant is not None:
         return "a product with weights is faster by itself, from packed panels"
     before = {n for v in (facts.q, facts.k, facts.v) for n in producers(group, v)}

@@ -19,7 +19,7 @@ from tvm import tirx
 from ..emit.builder import KernelBuilder
 from ..emit.inline import Inliner, Source, key
 from ..matmul.folded_moves import producers, step_of
-from ..operators.kind import Facts
+from ..operators.kind import facts_of
 from ..operators.te_graph import GroupGraph
 from ..words.group import Group, Value
 from ..words.tvm_types import Expr
@@ -33,7 +33,7 @@ CHOICES = {"relax.where", "relax.concat"}  # their branches may part a vector
 def lies_turned(group: Group, graph: GroupGraph, value: Value) -> bool:
     """True if neighbours on the last axis but one of ``value``, an operand of a product, are neighbours in the memory
     of whatever is read for it, or the same element, and those on the last axis are not all."""
-    if value.shape[-1] == 1 or any(n.operator in CHOICES or Facts(n).costly for n in producers(group, value)):
+    if value.shape[-1] == 1 or any(n.operator in CHOICES or facts_of(n).costly for n in producers(group, value)):
         return False
     steps = [_steps(group, graph, value, origin) for origin in group.inputs]
     read = [s for s in steps if s is not None]

@@ -14,7 +14,7 @@ from ..emit.inline import key
 from ..kernel.context import Channel, Context
 from ..kernel.work_sharing import bands
 from ..matmul.folded_moves import producers
-from ..operators.kind import Facts, is_long
+from ..operators.kind import facts_of, is_long
 from ..operators.te_graph import GroupGraph
 from ..words.group import Kernel, Request, Value, dtype_bytes
 from ..words.sizes import product, usual
@@ -99,7 +99,7 @@ class ConvKernel:
         before = producers(self.request.group, self.facts.data)
         self.has_prologue = bool(before)
         behind = [n for n in self.request.group.nodes if n is not anchor and n not in before]
-        self.costly = is_long(behind) or any(Facts(n).interpolates for n in behind)
+        self.costly = is_long(behind) or any(facts_of(n).interpolates for n in behind)
 
     @property
     def tap_steps(self) -> int:

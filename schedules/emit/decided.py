@@ -17,6 +17,10 @@ from ..words.tvm_types import Expr
 if TYPE_CHECKING:
     from ..words.size_like import SizeLike
 
+_OF_TWO = frozenset(
+    (prim.And, prim.Or, prim.EQ, prim.NE, prim.LT, prim.LE, prim.GT, prim.GE, prim.Add, prim.Sub, prim.Mul,
+     prim.FloorDiv, prim.FloorMod)
+)  # fmt: skip
 FAR = 1 << 30  # beyond it, a sum of two numbers may leave int32
 
 
@@ -73,14 +77,11 @@ def end_of(
 def on_indices(expr: Expr) -> bool:
     """True for a comparison of index expressions, or several: integers without reads, on which TVM's simplifier is
     right."""
-    if isinstance(expr, (prim.And, prim.Or, prim.CmpExpr)):
+    kind = type(expr)
+    if kind in _OF_TWO:
         return on_indices(expr.a) and on_indices(expr.b)
-    if isinstance(expr, (tirx.Var, prim.IntImm)):
-        return str(expr.ty.dtype) in ("int32", "int64")
-    if isinstance(expr, prim.Cast):
-        return str(expr.ty.dtype) in ("int32", "int64") and on_indices(expr.value)
-    if isinstance(expr, (prim.Add, prim.Sub, prim.Mul, prim.FloorDiv, prim.FloorMod)):
-        return on_indices(expr.a) and on_indices(expr.b)
+    if kind is prim.IntImm or kind is prim.Cast or issubclass(kind, tirx.Var):
+        return str(expr.ty.dtype) in ("int32", "int64") and (kind is not prim.Cast or on_indices(expr.value))
     return False
 
 

@@ -14,7 +14,7 @@ from tvm import sym, tirx
 from tvm.ir import Range
 
 from ..emit.inline import Inliner, Source, key, narrow
-from ..operators.kind import Facts
+from ..operators.kind import facts_of
 from ..operators.te_graph import GroupGraph
 from ..operators.views import reshaped_indices
 from ..words.dims import is_open
@@ -68,7 +68,7 @@ def _then(first: Place, second: Place) -> Place:
 
 def _step(node: Node, value: Value) -> Place | None:
     """The map from an index of ``value`` to the element of the node's result that is made of it."""
-    facts, result = Facts(node), node.results[0]
+    facts, result = facts_of(node), node.results[0]
     if facts.elementwise_in(value):
         return list
     if result.elements != value.elements:

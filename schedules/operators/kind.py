@@ -25,6 +25,7 @@ from .te_stages import COSTLY, is_costly, is_reduce
 
 VIEWS = {"relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten", "relax.memory.view"}
 MOST_WRITTEN_OUT = 12  # operators behind a sum of products: longer chains are not repeated for each vector of a tile
+_FACTS = "facts"
 _WIDENING = {"sin", "cos", "pow"}
 _FUNCTIONS = COSTLY - {"if_then_else"}
 ANCHORS = {
@@ -94,8 +95,17 @@ class Facts:
         inputs = [v for v in self.node.inputs if v.constant is None]
         return any(len(self.reads(v)) > 1 and not self.elementwise_in(v) for v in inputs)
 
+    @cached_property
+    def _reads(self) -> dict[Value, list[tuple[list[Expr], tuple[Expr, ...]]]]:
+        return {}
+
     def reads(self, value: Value) -> list[tuple[list[Expr], tuple[Expr, ...]]]:
         """The (axes, indices) of every read of ``value`` by the node's outputs (maps only)."""
+        if value not in self._reads:
+            self._reads[value] = self._found_reads(value)
+        return self._reads[value]
+
+    def _found_reads(self, value: Value) -> list[tuple[list[Expr], tuple[Expr, ...]]]:
         found: list[tuple[list[Expr], tuple[Expr, ...]]] = []
         for result in self.node.results:
             axes = [tirx.Var(f"a{i}", "int32") for i in range(len(result.shape))]
@@ -125,11 +135,19 @@ class Facts:
         )
 
 
+def facts_of(node: Node) -> Facts:
+    """The facts of a node, found once for all who ask: they live as long as the node."""
+    known: dict[str, Facts] = vars(node)
+    if _FACTS not in known:
+        known[_FACTS] = Facts(node)
+    return known[_FACTS]
+
+
 def is_long(nodes: Iterable[Node]) -> bool:
     """True if what follows a sum of products is too long to be written out once for each register of a tile: calls of
     functions, and chains of many operators, such as those that round to bytes and back. A loop over the tile's vectors,
     which lie in memory for it, is as fast then, and its code is a tenth and less."""
-    facts = [Facts(n) for n in nodes]
+    facts = [facts_of(n) for n in nodes]
     return any(f.costly for f in facts) or sum(f.kind == "injective" for f in facts) > MOST_WRITTEN_OUT
 
 

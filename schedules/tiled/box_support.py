@@ -13,7 +13,7 @@ from ..dispatch import works_on_plain
 from ..emit.inline import Inliner, Source, key
 from ..general.generator import SPREAD_PLAIN, opens, opens_rows
 from ..general.phases import Phase, plan_phases
-from ..operators.kind import Facts
+from ..operators.kind import facts_of
 from ..operators.registry import attributes
 from ..operators.te_graph import GroupGraph
 from ..operators.te_stages import is_reduce
@@ -38,7 +38,7 @@ def box_refusal(group: Group, layouts: Mapping[Value, Layout], filled: bool = Fa
         if any(len(v.shape) != 4 for v in anchor.results):
             return "its anchor is not an image"
         return None
-    if works_on_plain(group) or any(Facts(n).kind == "opaque" for n in group.nodes):
+    if works_on_plain(group) or any(facts_of(n).kind == "opaque" for n in group.nodes):
         return "it is computed whole"
     return _staged_refusal(group, _block(group.outputs[0], layouts) > 0)
 

@@ -17,7 +17,7 @@ import numpy as np
 from ....schedules.conv import ConvFacts, Costing, MemberCost, conv_cost, supports_conv
 from ....schedules.conv.box_cost import Known, Numbers
 from ....schedules.matmul.facts import MatmulFacts
-from ....schedules.operators.kind import Facts
+from ....schedules.operators.kind import Facts, facts_of
 from ....schedules.words.group import Request, Value, dtype_bytes
 from ....schedules.words.layout import Layout
 from ....targets.fitted import Kernels
@@ -34,8 +34,8 @@ def member_cost(request: Request, known: Known | None = None) -> MemberCost:
     vectors = output.shape[0] * -(-output.shape[1] // lanes) if len(output.shape) > 1 else 1
     anchor = group.anchor
     fitted = target.fitted.kernels
-    around = (fitted.function if Facts(n).calls_functions else fitted.epilogue for n in group.nodes if n is not anchor)
-    extra = vectors * sum(around)
+    others = (facts_of(n) for n in group.nodes if n is not anchor)
+    extra = vectors * sum(fitted.function if f.calls_functions else fitted.epilogue for f in others)
     positions = max(1, math.prod(output.shape[2:]))  # none are left of a state that has no length
     if anchor is not None and supports_conv(anchor) and len(output.shape) == 4:
         if anchor.operator == "halotile.conv_transpose":
@@ -50,7 +50,7 @@ def member_cost(request: Request, known: Known | None = None) -> MemberCost:
             work += sum(r.elements for r in node.results) * depth / lanes / target.fma_ports
             weights += sum(v.bytes for v in node.inputs if v.constant is not None)
             continue
-        work += _map_cycles(Facts(node), lanes, fitted)
+        work += _map_cycles(facts_of(node), lanes, fitted)
     moves = MATMUL not in group.operators
     return MemberCost((1, 1), work / positions, weights, positions, moves=moves)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ....schedules.dispatch import PRODUCT, family_of
 from ....schedules.matmul.cost import matmul_cycles
-from ....schedules.operators.kind import Facts
+from ....schedules.operators.kind import facts_of
 from ....schedules.words.group import CONTROL, Group, Value
 from ....schedules.words.layout import Layout
 from ....schedules.words.policy import Policy
@@ -50,7 +50,7 @@ def _count_product(model: SearchModel, index: int) -> None:
     group, cost = model.program.groups[index], model.cost(index)
     output, fitted = group.outputs[0], model.target.fitted.kernels
     others = (n for n in group.nodes if n is not group.anchor)
-    around = sum(fitted.function if Facts(n).calls_functions else fitted.epilogue for n in others)
+    around = sum(fitted.function if facts_of(n).calls_functions else fitted.epilogue for n in others)
     own = matmul_cycles(model.request(group)) + around * output.elements / model.target.lanes(output.dtype)
     model.whole_costs[group] = replace(cost, cycles=own / cost.positions)
 

@@ -11,7 +11,7 @@ from tvm.ir.prim import expr as prim
 
 from ...words.group import Node, Value
 from ...words.tvm_types import Expr
-from ..kind import VIEWS, Facts
+from ..kind import VIEWS, facts_of
 from .attributes import once
 from .box import Box, BoxRefusal, Needs, need
 
@@ -33,7 +33,7 @@ def is_elementwise(node: Node) -> bool:
     if len(node.results) != 1 or node.operator in VIEWS:
         return False
     shape = node.results[0].shape
-    facts = Facts(node)
+    facts = facts_of(node)
     if facts.kind != "injective":
         return False
     values = values_read(node)
@@ -45,7 +45,7 @@ def is_elementwise(node: Node) -> bool:
 @once
 def values_read(node: Node) -> list[Value]:
     """The inputs that the node's expression reads."""
-    facts = Facts(node)
+    facts = facts_of(node)
     return [v for v in dict.fromkeys(node.inputs) if facts.reads(v)]
 
 
