@@ -20,7 +20,7 @@ from halotile.targets.resolve import resolve
 from random_nets import drawn, in_float16, of_outputs, random_nets
 
 PI5 = "raspberry-pi-5"
-MOST = 8  # times what a rounding of each value and of each sum makes; the largest of some 180 networks was 5.2
+MOST = 8  # times what a rounding of each value and of each sum makes; the largest of 172 networks was 5.2
 
 
 def checked(seeds: range, tile: str, folder: Path) -> float:
