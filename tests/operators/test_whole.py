@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from evaluate import one_node
 from halotile.compiler.frontend.converters.whole import LIMIT, MOST_PARTS, cuts
+from halotile.schedules.conv.direct.int8_depthwise import takes_words
 from halotile.schedules.instructions.int8_dot import data_dtype
 from halotile.targets.resolve import resolve
 
@@ -70,7 +71,8 @@ def test_convolutions(
     np.testing.assert_array_equal(got, wanted)
     lanes = resolve("native").lanes("int32")
     blocks = groups == 1 or channels // groups % lanes == outputs // groups % lanes == 0
-    dots = way == "bytes" and w_zero == 0 and blocks
+    columns = groups == channels == outputs and takes_words(resolve("native"), (kernel, kernel), 1)
+    dots = way == "bytes" and w_zero == 0 and (blocks or columns)
     assert any(("dot products" if dots else "conv") in s for s in schedules), schedules
     assert not any("winograd" in s or "halves" in s for s in schedules), "their sums are not exact"
 

@@ -118,8 +118,13 @@ def test_memory_is_flat_over_many_sizes(kind, request):
     for _ in range(100):  # what the process keeps of freed memory settles first
         run(rng.integers(1, most + 1))
     run(most)
-    before = process.memory_info().rss
-    for _ in range(300):
-        run(rng.integers(1, most + 1))
-    run(most)
-    assert process.memory_info().rss - before < 2 << 20
+
+    def grown() -> int:
+        before = process.memory_info().rss
+        for _ in range(300):
+            run(rng.integers(1, most + 1))
+        run(most)
+        return process.memory_info().rss - before
+
+    # What is not given back is more each time; what other tests of the process have left may move it once.
+    assert any(grown() < 2 << 20 for _ in range(3))

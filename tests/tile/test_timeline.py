@@ -101,6 +101,7 @@ def test_text_and_picture() -> None:
     assert "19.000 s" in text.splitlines()[-1]
     assert sum("critical" in line for line in text.splitlines()) == len(timeline.critical_path)
     root = ElementTree.fromstring(as_svg([("a <conv> & more", timeline), ("again", timeline)]))
-    rectangles = [e for e in root.iter() if e.tag.endswith("rect")]
+    ground, *rectangles = (e for e in root.iter() if e.tag.endswith("rect"))
+    assert ground.attrib["fill"] == "white" and ground.attrib["width"] == root.attrib["width"]
     assert len(rectangles) == 2 * len(timeline.bars)
     assert sum("stroke" in r.attrib for r in rectangles) == 2 * len(timeline.critical_path)
