@@ -17,7 +17,6 @@ import numpy as np
 import onnx
 import pytest
 from forked_children import forked
-from halotile.compiler import pipeline
 from halotile.compiler.cache import digests
 from halotile.compiler.cache.digests import digest_of
 from halotile.compiler.cache.store import Cache
@@ -48,19 +47,6 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return hashlib.new("sha256")
 
     monkeypatch.setattr(reading, "hashlib", SimpleNamespace(sha256=sha256))
-    return seen
-
-
-@pytest.fixture
-def builds(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    seen: list[Any] = []
-    real = pipeline.run_pipeline
-
-    def run(model: Any, *args: Any, **named: Any) -> Any:
-        seen.append(model)
-        return real(model, *args, **named)
-
-    monkeypatch.setattr(pipeline, "run_pipeline", run)
     return seen
 
 
@@ -106,17 +92,23 @@ def compiled(path: Path, factor: float = 1) -> None:
         right(model, factor)
 
 
+def known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model whose digest, and that of its library, are kept."""
+    path = written(folder / "m.onnx")
+    later(monkeypatch)
+    compiled(path)
+    time.sleep(0.1)  # the parts of a library so small are younger than a clock's tick when it is kept
+    compiled(path)
+    return path
+
+
 # ---------------------------------------------------------------------- what is not read
 
 
 def test_another_process_reads_neither_model_nor_library(
     cache: Cache, reads: list[str], builds: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = written(tmp_path / "m.onnx")
-    later(monkeypatch)
-    compiled(path)
-    time.sleep(0.1)  # the parts of a library so small are younger than a clock's tick when it is kept
-    compiled(path)
+    path = known(tmp_path, monkeypatch)
     reads.clear()
     for _ in range(3):
         compiled(path)
@@ -208,11 +200,7 @@ def test_an_altered_library_is_built_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = written(tmp_path / "m.onnx")
-    later(monkeypatch)
-    compiled(path)
-    time.sleep(0.1)
-    compiled(path)
+    path = known(tmp_path, monkeypatch)
     (library,) = entry(cache).glob("*.so")
     change(library)
     compiled(path)
@@ -252,11 +240,7 @@ def test_a_copied_cache_is_read_again(
     cache: Cache, reads: list[str], builds: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its times, as backups and images make it; a library that was altered on the way is noticed."""
-    path = written(tmp_path / "m.onnx")
-    later(monkeypatch)
-    compiled(path)
-    time.sleep(0.1)
-    compiled(path)
+    path = known(tmp_path, monkeypatch)
     shutil.copytree(cache.folder, tmp_path / "copied")
     monkeypatch.setenv("HALOTILE_CACHE", str(tmp_path / "copied"))
     (library,) = entry(Cache(tmp_path / "copied")).glob("*.so")
@@ -327,11 +311,7 @@ def test_a_damaged_or_forged_entry_makes_no_wrong_library(
     damage: str, cache: Cache, builds: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``another``: a well-formed entry that has another file's digest; the library is taken for damaged."""
-    path = written(tmp_path / "m.onnx")
-    later(monkeypatch)
-    compiled(path)
-    time.sleep(0.1)
-    compiled(path)
+    path = known(tmp_path, monkeypatch)
     (library,) = entry(cache).glob("*.so")
     key = digests._key(library, None, reading.identity(library), True)
     assert key is not None and cache.get(key)

@@ -20,7 +20,6 @@ import pytest
 from commands import run_command
 from compiled import native
 from forked_children import forked
-from halotile.compiler import pipeline
 from halotile.compiler.cache import library as libraries
 from halotile.compiler.cache.library import key_of_library
 from halotile.compiler.cache.origin import origin
@@ -42,20 +41,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HALOTILE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HALOTILE_CACHE_LIBRARIES")
     return tmp_path / "cache"
-
-
-@pytest.fixture
-def builds(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The models that went through the pipeline."""
-    seen: list[Any] = []
-    real = pipeline.run_pipeline
-
-    def run(model: Any, *args: Any, **named: Any) -> Any:
-        seen.append(model)
-        return real(model, *args, **named)
-
-    monkeypatch.setattr(pipeline, "run_pipeline", run)
-    return seen
 
 
 def works(model: Any, x: np.ndarray = X, y: np.ndarray = Y) -> None:
