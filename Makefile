@@ -70,7 +70,7 @@ bench: $(STAMP)
 
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(STAMP)
-	$(BIN)/python -m mkdocs build --quiet
+	$(BIN)/python -m mkdocs build --strict
 
 wheels: $(STAMP)
 	$(BIN)/python wheels/build.py dist
