@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from halotile.errors import TargetError
@@ -12,6 +14,9 @@ from halotile.targets.boards import boards
 from halotile.targets.detect import runs_here
 from halotile.targets.facts import core
 from halotile.targets.resolve import precheck, resolve
+from halotile.targets.systems import known_triples, parse
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_spelt_out_with_features() -> None:
@@ -132,6 +137,36 @@ def test_refused_with_one_line(text: str, message: str) -> None:
         resolve(text)
     assert "\n" not in str(caught.value)
     assert caught.value.code == "E400"
+
+
+def test_pages_promise_no_system_that_is_refused() -> None:
+    pages = {p: p.read_text(encoding="utf-8") for p in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]}
+    for path, text in pages.items():
+        words = r"any other (?:target|triple|processor|machine|system|board|architecture|one)\b|spells out any"
+        assert not re.search(words, " ".join(text.split())), path
+    section = pages[ROOT / "docs" / "targets.md"].split("## Systems")[1].split("\n## ")[0]
+    told = [name for row in re.findall(r"^\| (`.*?) \|", section, re.M) for name in re.findall(r"`([^`]+)`", row)]
+    built = {parse(name) for name in told}
+    assert built >= {parse(name) for name in known_triples()}
+    assert {t.arch for t in built} == {"x86_64", "aarch64", "armv7l", "riscv64", "wasm32"}
+    said = pages[ROOT / "README.md"].split("\n\n")[1]
+    assert re.search(r"\(x86-64,\sARM,\sRISC-V\), and into WebAssembly", said)
+    assert "Everything else is refused by name" in section
+
+
+@pytest.mark.parametrize("arch", ["powerpc64le", "s390x", "mips64el", "loongarch64", "riscv32", "hexagon", "wasm64"])
+@pytest.mark.parametrize("system", ["linux-gnu", "freebsd", "unknown-unknown"])
+def test_everything_else_is_refused_with_what_there_is(arch: str, system: str) -> None:
+    with pytest.raises(TargetError, match=f"unknown architecture '{arch}'.*known: ") as caught:
+        resolve(f"{arch}-{system}+generic")
+    assert all(name in str(caught.value) for name in known_triples()) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("system", ["freebsd", "linux-android", "none-elf", "fuchsia"])
+@pytest.mark.parametrize("arch", ["x86_64", "aarch64", "riscv64"])
+def test_other_systems_are_refused_with_those_there_are(arch: str, system: str) -> None:
+    with pytest.raises(TargetError, match=f"'{arch}-{system}' is not one that can be built for; did you mean {arch}-"):
+        resolve(f"{arch}-{system}+generic")
 
 
 def test_precheck_and_board_list_need_no_tvm() -> None:
