@@ -35,6 +35,7 @@ from ..compiler.pipeline import run_pipeline
 from ..compiler.remote.model import RemoteModel
 from ..compiler.state import Options
 from ..compiler.verify import Verification, verify
+from ..errors import several
 from ..targets.resolve import resolve
 from ..targets.target import Target
 from .models import MODELS, ModelEntry
@@ -160,7 +161,7 @@ def sources() -> str:
 def _join(so_far: str, errors: list[tuple[float, float]], found: Verification, threads: int) -> Any:
     """The verdict and the errors with those of one more comparison."""
     errors = errors + [(o.max_error, o.limit) for o in found.outputs]
-    return (so_far if found.ok else f"{threads} threads: {found.message()}"), errors
+    return (so_far if found.ok else f"{several(threads, 'thread')}: {found.message()}"), errors
 
 
 class _LibraryProgram:

@@ -19,6 +19,7 @@ import halotile
 import numpy as np
 
 from ..compiler.options import checked_budget
+from ..errors import several
 from .models import MODELS
 
 TOLERANCE = 1e-4  # of the largest value: transforms begin elsewhere in a crop
@@ -102,10 +103,11 @@ def main(arguments: list[str] | None = None) -> int:
     assert budget is not None
     found = measure(o.name, o.size, budget, o.threads, o.crop, o.reach, o.exact)
     print(
-        f"{o.name} at {o.size} x {o.size}, {o.threads} threads: arena {found.arena / 1e6:.1f} MB (budget "
-        f"{budget / 1e6:.1f}; whole about {found.untiled / 1e6:.0f}), compiled in {found.compile_seconds:.1f} s, "
-        f"{found.run_seconds:.1f} s a run, largest difference {found.error:.1e} of the largest value over "
-        f"{found.compared} outputs of {len(list(places(o.size, o.crop)))} crops, peak RSS {found.peak_rss / 1e6:.0f} MB"
+        f"{o.name} at {o.size} x {o.size}, {several(o.threads, 'thread')}: arena {found.arena / 1e6:.1f} MB "
+        f"(budget {budget / 1e6:.1f}; whole about {found.untiled / 1e6:.0f}), compiled in "
+        f"{found.compile_seconds:.1f} s, {found.run_seconds:.1f} s a run, largest difference "
+        f"{found.error:.1e} of the largest value over {found.compared} outputs of "
+        f"{len(list(places(o.size, o.crop)))} crops, peak RSS {found.peak_rss / 1e6:.0f} MB"
     )
     return 0 if found.error <= (0.0 if o.exact else TOLERANCE) and found.arena <= budget else 1
 

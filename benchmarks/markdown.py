@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..compiler.page.peak import Peak
+from ..errors import several
 from .results import OURS, EngineResult, ModelResult, mean_cost, mean_ratio, peak_of, variants_of
 
 
@@ -16,14 +17,14 @@ def render(results: Sequence[ModelResult]) -> str:
     if variants_of(results):
         sections.append(_memory(results))
     problems = [
-        f"- {r.model}, {r.threads} threads: {e.engine} {p}"
+        f"- {r.model}, {several(r.threads, 'thread')}: {e.engine} {p}"
         for r in results
         for e in r.engines
         for p in _problems(e)
     ]
     if problems:
         sections.append("### No figure\n\n" + "\n".join(problems))
-    doubts = [f"- {r.model}, {r.threads} threads: {w}" for r in results for w in r.warnings]
+    doubts = [f"- {r.model}, {several(r.threads, 'thread')}: {w}" for r in results for w in r.warnings]
     if doubts:
         sections.append("### Noise\n\n" + "\n".join(doubts))
     return "\n\n".join(sections) + "\n"

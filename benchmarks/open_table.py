@@ -28,6 +28,7 @@ from ..compiler.api import compile as compile_model
 from ..compiler.model import load
 from ..compiler.sized import inputs_at
 from ..compiler.state import Options
+from ..errors import several
 from ..targets.resolve import resolve
 from .bench import Contender, Settings, time_in_turn
 from .check_models import TOLERANCE, compare
@@ -202,11 +203,12 @@ def peer_table(found: Mapping[str, Sequence[SizeFigures]], peers: Sequence[str])
             lines.append(f"- {peer} / ours: {_mean(ratios)} in geometric mean, {ends}")
     for name, points in found.items():
         for p in points:
-            lines += [f"- {name}: {_text(p.sizes)}, {p.threads} threads: {who}: {e}" for who, e in p.errors.items()]
+            where = f"{name}: {_text(p.sizes)}, {several(p.threads, 'thread')}"
+            lines += [f"- {where}: {who}: {e}" for who, e in p.errors.items()]
             slow = {peer: ratio for peer in peers if (ratio := p.ratio(peer)) is not None and ratio < 1}
             if slow:
                 parts = ", ".join(f"{peer} {ratio:.2f}" for peer, ratio in slow.items())
-                lines.append(f"- below 1: {name}: {_text(p.sizes)}, {p.threads} threads: {parts}")
+                lines.append(f"- below 1: {where}: {parts}")
     return "\n".join(lines) + "\n"
 
 
@@ -246,10 +248,10 @@ def main(
             agreement(entry, own, agreeing)
         for count in counts:
             if "build" in wanted:
-                click.echo(f"{name}: building for {count} threads", err=True)
+                click.echo(f"{name}: building for {several(count, 'thread')}", err=True)
                 builds(entry, own, points, count)
             if "time" in wanted:
-                click.echo(f"{name}: timing on {count} threads", err=True)
+                click.echo(f"{name}: timing on {several(count, 'thread')}", err=True)
                 times(entry, own, count, settings)
     if "tell" in wanted:
         click.echo(told(folder, beside), nl=False)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from ..compiler.page.peak import Peak
+from ..errors import several
 from .results import OURS, EngineResult, ModelResult, peak_of
 
 WIDTH, LABEL, KEY, BAR, ROOF = 920, 170, 150, 14, 360
@@ -86,7 +87,7 @@ def _roofline(results: list[ModelResult], peak: Peak, top: float) -> list[str]:
 
     unit = f", {peak.as_float32 / 1e9:.0f} by the matrix unit" if peak.matrix else ""
     rates = f"{peak.flops / 1e9:.0f} GFLOP/s{unit}, {peak.memory_bytes / 1e9:.0f} GB/s"
-    parts = [_text(8, top + 10, f"Roofline, {peak.threads} threads: {rates}", 13)]
+    parts = [_text(8, top + 10, f"Roofline, {several(peak.threads, 'thread')}: {rates}", 13)]
     ridge = peak.flops / peak.memory_bytes
     roof = [(low, low * peak.memory_bytes), (ridge, peak.flops), (high, peak.flops)]
     parts.append(_lines(map(place, *zip(*roof)), 'stroke-width="1.5"'))

@@ -37,7 +37,7 @@ from ..compiler.codegen.objects import build_object
 from ..compiler.codegen.streaming import streamed
 from ..compiler.pipeline import run_pipeline
 from ..compiler.state import Build, Options
-from ..errors import HalotileError
+from ..errors import HalotileError, several
 from ..schedules.tiled import TiledKernel
 from ..schedules.words.tvm_types import PrimFunc
 from ..targets.resolve import resolve
@@ -240,7 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
                 for difference in found:
                     print(f"  {difference}", flush=True)
             kernels, seconds = len(now.record.kernels), time.perf_counter() - start
-            print(f"{place} {name}: {kernels} kernels, {said} ({seconds:.0f} s)", flush=True)
+            print(f"{place} {name}: {several(kernels, 'kernel')}, {said} ({seconds:.0f} s)", flush=True)
     return 1 if altered else 0
 
 

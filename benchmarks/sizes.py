@@ -25,6 +25,7 @@ from ..compiler.cli.sizes import size_option
 from ..compiler.model import load
 from ..compiler.sample import random_inputs
 from ..compiler.sized import chosen_sizes, inputs_at
+from ..errors import several
 from .bench import Contender, Settings, compiled, measure_engines
 from .check_models import reference, tied
 from .peers.environment import OURS, PEERS, Peer, python_of
@@ -68,7 +69,7 @@ def measure_sizes(
     proto, points = onnx.load(path, load_external_data=False), []
     with tempfile.TemporaryDirectory(prefix="halotile-sizes-") as folder:
         for threads in settings.threads:
-            say(f"compiling for all sizes and {threads} threads")
+            say(f"compiling for all sizes and {several(threads, 'thread')}")
             library = Path(folder, f"open {threads}")
             built = compiled(path, library, threads, {**options, "open": True})
             with load(library) as model:
@@ -90,7 +91,7 @@ def measure_sizes(
                     point.library[FIXED] = library_bytes(fixed)
                 except Exception as error:  # the figures of the others must not be lost
                     point.errors[FIXED] = f"{type(error).__name__}: {error}"
-                say(f"{_text(sizes)}: measuring on {threads} threads")
+                say(f"{_text(sizes)}: measuring on {several(threads, 'thread')}")
                 _measure(point, path, library, None if FIXED in point.errors else fixed, feeds[i], settings)
                 points.append(point)
     return points
@@ -161,7 +162,9 @@ def table(points: Sequence[SizeFigures], peers: Sequence[str]) -> str:
         size = both.library[OURS.name] / both.library[FIXED]
         spent = both.compile[OURS.name] / both.compile[FIXED]
         lines.append(f"\nours / fixed: library {size:.2f} times the bytes, compiling {spent:.2f} times as long")
-    wrong = {f"{_text(p.sizes)}, {p.threads} threads: {name}: {e}" for p in points for name, e in p.errors.items()}
+    wrong = {
+        f"{_text(p.sizes)}, {several(p.threads, 'thread')}: {name}: {e}" for p in points for name, e in p.errors.items()
+    }
     return "\n".join([*lines, *(f"\n- {line}" for line in sorted(wrong))]) + "\n"
 
 

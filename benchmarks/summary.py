@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..errors import several
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -49,7 +51,7 @@ def warnings(name: str, summary: Summary, foreign: float, cores: int) -> list[st
     if foreign > 0.1:
         found.append(f"{name}: other processes kept {foreign:.1f} of {cores} cores busy")
     if summary.runs < 5:
-        found.append(f"{name}: only {summary.runs} runs")
+        found.append(f"{name}: only {several(summary.runs, 'run')}")
     return found
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ModelError, RunError, ToolchainError, VerificationError
+from ..errors import ModelError, RunError, ToolchainError, VerificationError, several
 from .options import Fixed, encodable
 from .sample import dtype_of, random_inputs
 from .spec import TensorSpec, length_name
@@ -79,7 +79,7 @@ class OutputCheck:
             return "DIFFERS"
         if not self.moved:
             return "ok"
-        rows = f"; {self.rows} rows in other places" if self.rows else ""
+        rows = f"; {several(self.rows, 'row')} in other places" if self.rows else ""
         return f"ok: as the reference itself when its constants and inputs move by {self.moved:.0e} of themselves{rows}"
 
 

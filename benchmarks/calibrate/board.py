@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING
 
+from ...errors import several
 from ...targets.target import Target
 from ...targets.typed import UNTOLD
 from .calibration import Calibration
@@ -22,7 +23,9 @@ def board_text(found: Calibration) -> str:
     """The file, with the errors of predictions as comments."""
     lines = ["# Written by `halotile calibrate`: facts and constants of one machine, measured on it.", "#"]
     lines += [f"# Predictions of kernels that it was not fitted on are off by (fitted on {found.fitted_on}):"]
-    lines += [f"#   {e.family}: {e.median:.0%}, at worst {e.worst:.0%} ({e.kernels} kernels)" for e in found.errors]
+    lines += [
+        f"#   {e.family}: {e.median:.0%}, at worst {e.worst:.0%} ({several(e.kernels, 'kernel')})" for e in found.errors
+    ]
     lines += ["", f"description = {_value(f'{found.target.id}, calibrated')}", "", "[target]"]
     lines += [f"{name} = {_value(value)}" for name, value in told(found.target).items()]
     for group, constants in found.target.fitted.changed().items():

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from ...errors import HalotileError
+from ...errors import HalotileError, several
 from . import parameters
 from .console import columns, emit, emit_json, size
 from .verb import verb
@@ -86,7 +86,7 @@ def _target() -> str:
 
     target = resolve("native")
     unit = ", matrix unit" if has_matrix_unit(target) else ""
-    return f"{target.cpu}, {target.vector_bits}-bit vectors{unit}, {target.cores} cores"
+    return f"{target.cpu}, {target.vector_bits}-bit vectors{unit}, {several(target.cores, 'core')}"
 
 
 def _round_trip() -> str:

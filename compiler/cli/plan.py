@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..legend import legend
 from ..options import Shapes
 from .console import columns, emit, emit_json, size
 
@@ -36,7 +37,10 @@ def show(
         emit_json(data)
         return
     parts = [columns([("arena", size(data["arena_bytes"])), ("planned in", f"{data['seconds']:.2f} s")])]
-    parts += [plan_text(g) for g in data["groups"]] or list(data["notes"])
+    groups = [plan_text(g) for g in data["groups"]]
+    parts += groups or list(data["notes"])
+    if meanings := legend("\n".join(groups)):
+        parts.append("words of plans:\n" + "\n".join(f"  {line}" for line in meanings))
     if pareto:
         parts.append(_curve(data) if "curve" in data else "no curve: there was nothing to choose between")
     emit("\n\n".join(parts))

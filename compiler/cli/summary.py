@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import several
+from ..legend import legend
 from .console import columns, count, seconds, size
 from .failure import one_line
-from .legend import legend
 
 if TYPE_CHECKING:
     from ...targets.plain import Json, JsonView
@@ -65,7 +65,7 @@ def rows(report: Json, model: Path, output: Path | None) -> list[tuple[str, str]
     found += [("memory budget", line) for line in (report.get("notes") or {}).get("plan", ())]
     check = report.get("verification")
     if check:
-        error = f"{check['max_error']:.2e} against {check['reference']} on {check['inputs']} inputs"
+        error = f"{check['max_error']:.2e} against {check['reference']} on {several(check['inputs'], 'input')}"
         if any(o["constant"] for o in check["outputs"]):
             error += "; some outputs have one value everywhere"
         found.append(("largest error", error))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import OutputError, RunError
+from ...errors import OutputError, RunError, several
 from .arrays import split_file
 from .console import columns, emit, emit_json, note
 from .running import destinations
@@ -60,7 +60,7 @@ def _run(model: Any, inputs: Sequence[str], outputs: Sequence[str], tile: Any, a
     if as_json:
         emit_json({"outputs": made, "tiles": len(blocks.grid), "seconds": seconds})
         return
-    note(f"{seconds:.3f} s, {len(blocks.grid)} tiles")
+    note(f"{seconds:.3f} s, {several(len(blocks.grid), 'tile')}")
     emit(columns((files[d["name"]], f"{d['dtype']}{d['shape']}") for d in made))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import HalotileError
+from ...errors import HalotileError, several
 from ..given import ModelGiven
 from ..state import Build, Options, Progress
 
@@ -172,7 +172,7 @@ def _compare(facts: PageFacts, loaded: Model, model: ModelGiven) -> None:
     except HalotileError as error:
         facts.agreement = (f"not compared: {_first(error)}", None)
         return
-    facts.agreement = (f"On {check.inputs} inputs: {_first(Exception(check.message()))}", check.ok)
+    facts.agreement = (f"On {several(check.inputs, 'input')}: {_first(Exception(check.message()))}", check.ok)
     facts.outputs = [
         {"name": o.name, "error": float(o.max_error), "limit": float(o.limit), "ok": o.ok} for o in check.outputs
     ]

@@ -7,13 +7,16 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ...errors import several
+from ..legend import legend
 from . import pictures, precision
 from .facts import PageFacts
 from .html import line, table
 from .svg import seconds, size
 
 if TYPE_CHECKING:
-    from ...targets.plain import Json
+    from collections.abc import Sequence
+
+    from ...targets.plain import Json, JsonView
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --dim: #59636e; --paper: #ffffff; --line: #c9d1d9; --plane: #f4f6f8;
@@ -34,6 +37,7 @@ table { border-collapse: collapse; width: 100%; font-size: 13px } th { text-alig
 th, td { padding: 3px 8px 3px 0; border-bottom: 1px solid var(--line); vertical-align: top }
 td.n, th.n { text-align: right; white-space: nowrap } .dim { color: var(--dim) } .good { color: var(--good) }
 .bad { color: var(--bad) } svg { display: block; width: 100%; height: auto; margin: 6px 0 }
+ul.words { font-size: 13px; margin: 4px 0; padding-left: 18px }
 svg text { font: 12px system-ui, sans-serif; fill: var(--ink) } svg text.dim { fill: var(--dim) }
 .plane { fill: var(--plane); stroke: var(--line) } .kernel { fill: var(--kernel); stroke: var(--line) }
 .tiled { fill: var(--tiled); stroke: var(--line) } .buffer { fill: var(--buffer); stroke: var(--paper) }
@@ -127,8 +131,14 @@ def _kernels(facts: PageFacts) -> str:
         rows.append((i + 1, seconds(times[i]), f"{times[i] / total:.1%}", share, *what))
     if not times:
         head = ("", "FLOP", "bytes", "nodes", "kernel", "schedule")
-        return line(facts.untimed) + table(head, rows, 3)
-    return table(("", "time", "share", "of limit", "nodes", "kernel", "schedule"), rows, 4)
+        return line(facts.untimed) + table(head, rows, 3) + _words(kernels)
+    return table(("", "time", "share", "of limit", "nodes", "kernel", "schedule"), rows, 4) + _words(kernels)
+
+
+def _words(kernels: Sequence[JsonView]) -> str:
+    """What the short words of the schedules mean."""
+    meanings = [f"<li>{escape(meaning)}</li>" for meaning in legend("\n".join(k["schedule"] for k in kernels))]
+    return f'{line("Words of schedules:")}<ul class="dim words">{"".join(meanings)}</ul>' if meanings else ""
 
 
 def _timeline(facts: PageFacts) -> str:
@@ -159,7 +169,7 @@ def _arena(facts: PageFacts) -> str:
     drawn = pictures.arena(facts.boxes, len(facts.report["kernels"]), facts.report["planned_bytes"])
     rows = [(f"{b.offset:,}", f"{b.bytes:,}", f"{b.first + 1}-{b.last + 1}", b.name) for b in facts.boxes]
     listed = table(("offset", "bytes", "kernels", "buffer"), rows, 3)
-    return f"{line(words)}{drawn}<details><summary>All {several(len(rows), 'buffer')}</summary>{listed}</details>"
+    return f"{line(words)}{drawn}<details><summary>{several(len(rows), 'buffer')} by offset</summary>{listed}</details>"
 
 
 def _symbols(facts: PageFacts) -> str:

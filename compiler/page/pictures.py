@@ -122,7 +122,7 @@ def tiles(group: JsonView) -> str:
                 high, wide = min(kept[0], rows), min(kept[1], columns)
                 at_x = x + (columns - wide) // 2 * scale
                 at_y = y + (rows - high) // 2 * scale
-                tip = f"kept: {kept[0]} x {kept[1]}, {v['mode']}"
+                tip = f"in scratch: {kept[0]} x {kept[1]}, {v['mode']}"
                 parts.append(box(at_x, at_y, wide * scale, high * scale, "halo", tip))
                 if new:
                     at_y += max(0, high - new["rows"]) * scale
@@ -138,20 +138,21 @@ def tiles(group: JsonView) -> str:
             parts.append(text(x, foot, fitting(str(v["name"]), cell)))
             words = f"{v['mode']}, {rows}x{columns}"
             parts.append(text(x, foot + 15, words, kind="dim"))
-            lengths = [f"kept {kept[0]}x{kept[1]}"] if len(kept) == 2 else []
+            lengths = [f"holds {kept[0]}x{kept[1]}"] if len(kept) == 2 else []
             lengths += [f"new {new['rows']}x{new['columns']}"] if new else []
             parts.append(text(x, foot + 30, ", ".join(lengths), kind="dim"))
         y0 += tallest + 62
-    keys = (("plane", "the whole tensor"), ("halo", "kept from earlier stripes"), ("fresh", "computed in a stripe"))
+    keys = (("plane", "the whole tensor"), ("halo", "in scratch besides"), ("fresh", "computed in a stripe"))
     for i, (kind, words) in enumerate(keys):
         parts += [box(4 + i * 220, y0 + 4, 14, 14, kind), text(24 + i * 220, y0 + 16, words)]
     return picture(y0 + 26, parts, f"Tiles of {group['name']}, rows by columns, to scale")
 
 
 def curve(points: Sequence[JsonView], chosen: JsonView | None, untiled: JsonView) -> str:
-    """Predicted time against bytes of arena: the points that no other beats, joined, and the one that was chosen."""
+    """Predicted time against bytes of arena: the points that no other beats, joined, the one chosen, and no tiles."""
     best = undominated([*points, untiled])
-    every = [*best, *([chosen] if chosen and chosen not in best else [])]
+    every = [*best, *(p for p in (chosen, untiled) if p and p not in best)]
+    every = [p for i, p in enumerate(every) if p not in every[:i]]
     left, right, top, high = 70.0, 40.0, 50.0, 260.0
     most, slow = max(p["bytes"] for p in every), max(p["cycles"] for p in every) / untiled["cycles"]
 
@@ -211,8 +212,8 @@ def roofline(kernels: Sequence[JsonView], times: Sequence[float], peak: Peak | N
                 parts.append(line(*place(low, low * bandwidth), *place(knee, knee * bandwidth), f"roof {name}"))
             if roof / bandwidth < 10.0**x1:
                 parts.append(line(*place(flat, roof), *place(10.0**x1, roof), "roof"))
-        x, y = place(10.0**x1, roof)
-        parts.append(text(x - 4, y - 5, f"{rates[roof]} {rate(roof)}FLOP/s", "end", "dim"))
+        _, y = place(10.0**x0, roof)  # where no kernel can be: beyond both bandwidths
+        parts.append(text(left + 5, y - 5, f"{rates[roof]} {rate(roof)}FLOP/s", kind="dim"))
     named = sorted(timed, key=lambda e: -e[2])[:16]
     shown = {i for i, _, _ in named}
     for i, k, t in timed:

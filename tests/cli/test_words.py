@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from halotile.compiler.cli.inspect import _stage_text
-from halotile.compiler.cli.legend import LEGEND, legend
+from halotile.compiler.cli.main import run
 from halotile.compiler.cli.summary import explanation, rows
 from halotile.compiler.inspection import inspect_stage
+from halotile.compiler.legend import LEGEND, legend
 from halotile.compiler.verify import OutputCheck, Verification, compare
 from halotile.errors import several
 from onnx import TensorProto, helper, numpy_helper
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +69,28 @@ def test_every_short_word_of_a_schedule_has_its_meaning(explained: dict[str, Any
         assert any(m.strip().startswith(word) for m in meanings), (word, meanings)
     assert legend("matrix conv, strip 8x16 C16, 3 products") == [LEGEND[0][1], LEGEND[4][1], LEGEND[5][1]]
     assert legend("nothing of the kind") == []
+    (loop,) = [meaning for pattern, meaning in LEGEND if meaning.startswith("loop over")]
+    assert loop in legend("map\nloop over 3 kernels"), "in a schedule that is not the first"
+
+
+def test_every_short_word_of_a_plan_has_its_meaning(
+    residual: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(residual, tmp_path / "m.onnx")
+    assert run(["inspect", str(tmp_path / "m.onnx"), "--plan", "--optimize", "memory", "-t", "x86-64-v3"]) == 0
+    plans, _, meanings = capsys.readouterr().out.partition("words of plans:\n")
+    words = [line.strip().partition(":")[0] for line in meanings.splitlines()]
+    assert len(set(words)) == len(words) > 4
+    for word in ("task", "stripe", "fill", "shift", "ring", "recompute", "window"):
+        told = re.search(rf"\b{word}s?\b", re.sub(rf"\b0 {word}s", "", plans)) is not None
+        assert told == any(w.split()[0] == word for w in words), (word, plans)
+    tiled = "tiled, 6 members, 16 tasks of up to 546 stripes, 5 rings, 18 parts, work x 1.04"
+    assert [m.split(":")[0].split()[0] for m in legend(tiled)] == ["tiled", "parts", "task", "stripe", "work", "ring"]
+    assert not legend("no tile groups")
 
 
 def test_a_table_counts_in_one_language(explained: dict[str, Any], residual: onnx.ModelProto) -> None:
     report = {"operators_before": explained["operators_before"], "operators_after": 9, "kernels": explained["kernels"]}
-    from pathlib import Path
-
     said = dict(rows(report, Path("m.onnx"), None))
     assert said["nodes of the model"].startswith("6 (2 Conv, 2 Relu")
     assert said["kernels made of them"] == str(len(explained["kernels"]))
@@ -83,6 +103,13 @@ def test_nouns_agree_with_their_numbers(explained: dict[str, Any]) -> None:
     assert [several(n, "phase") for n in (0, 1, 2, "h")] == ["0 phases", "1 phase", "2 phases", "h phases"]
     text = explanation(explained)
     assert re.findall(r"\b1 [a-z]+s\b", text) == []
+
+
+def test_one_thread_is_no_threads() -> None:
+    rooms = [ROOT / room for room in ("benchmarks", "compiler", "passes", "schedules", "targets")]
+    texts = {path: path.read_text(encoding="utf-8") for room in rooms for path in room.rglob("*.py")}
+    assert len(texts) > 500
+    assert [path for path, text in texts.items() if re.search(r"f\".*\{[\w.]+\} threads\b", text)] == []
 
 
 def test_what_is_nowhere_a_number_proves_little() -> None:

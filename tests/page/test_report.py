@@ -94,6 +94,9 @@ def test_every_kernel_with_its_time(path: Path, tmp_path: Path, capsys: pytest.C
     for name in (NODE, "second", "third", "Roofline", "Arena", "Agreement with ONNX Runtime", "Times", "Timeline"):
         assert name in words
     assert page.tags.count("svg") == 4
+    assert re.search(r"C\d+, tile \d", words) and page.words.count("Words of schedules:") == 1
+    for meaning in ("C16: channels lie in blocks of 16", "tile 2x3x2: registers hold 2 rows by 3 columns"):
+        assert len([w for w in page.words if w.startswith(meaning)]) == 1
     assert list(tmp_path.iterdir()) == [out]
 
 
@@ -111,6 +114,7 @@ def test_another_machine_has_no_times(path: Path, tmp_path: Path, capsys: pytest
     assert run(["report", str(path), "-o", str(out), "-t", "raspberry-pi-5"]) == 0
     page = page_of(out)
     words = "\n".join(page.words)
+    assert "Words of schedules:" in page.words
     assert "so nothing was timed" in words and "Roofline" not in page.words and "Times" not in page.words
     assert "so nothing was timed" in capsys.readouterr().out
 

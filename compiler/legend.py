@@ -1,4 +1,4 @@
-"""What the short words of a kernel's schedule mean, for those that stand in a text."""
+"""What the short words of kernels' schedules and of tile groups' plans mean, for those that stand in a text."""
 
 from __future__ import annotations
 
@@ -20,9 +20,21 @@ LEGEND = (
     (r"^branch over", "branch over: the kernels of two bodies, of which a condition takes one"),
     (r"\bplain\b", "plain: in the order of the ONNX tensor"),
     (r"\bin streams\b", "in streams: weights are read once, from beginning to end"),
+    (r"^tiled,", "tiled: a chain of layers, its members, computed tile by tile"),
+    (r"\d parts?,", "parts: pieces of the members' code, called box by box"),
+    (r"\d tasks?\b", "task: a band of rows by a block of columns, which waits for no other task"),
+    (r"\d stripes?\b", "stripe: the rows that a task computes, of each member its own, before it goes on below"),
+    (r"\bwork x \d", "work x 1.007: multiply-adds, over those without tiles; above 1 where halos are computed again"),
+    (r"\b[1-9]\d* fills?\b", "fill: places outside of a tensor become the number that its reader expects there"),
+    (r"\b[1-9]\d* shifts?\b", "shift: the rows that a ring keeps move to its start"),
+    (r"\d of \d+ x \d+", "6 of 8 x 55: so many boxes of 8 rows by 55 columns"),
+    (r"\] ring\b|[1-9]\d* rings?\b", "ring: rows stay in scratch from stripe to stripe, and are computed once"),
+    (r"\] recompute\b", "recompute: each stripe computes its halo again"),
+    (r"\] whole\b", "whole: all of it lies in the arena"),
+    (r", window \d", "window 8 x 55 at byte 0: the part of a tensor that scratch holds, and where in it"),
 )
 
 
 def legend(text: str) -> list[str]:
-    """A line for each short word in a text."""
-    return [meaning for pattern, meaning in LEGEND if re.search(pattern, text)]
+    """A line for each short word in a text, which has a line for each schedule."""
+    return [meaning for pattern, meaning in LEGEND if re.search(pattern, text, re.M)]
