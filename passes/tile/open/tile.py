@@ -234,13 +234,18 @@ class TwinSource:
                 return f"{value.name} is read by others alone"
         return program.joined(first, last)
 
-    def allows(self, program: Program, first: int, last: int, shape: Shape) -> bool:
-        """Whether groups ``first`` to ``last`` may have a shape: what others read as well lies whole, in one band."""
-        if shape.mode != RING or shape.others or shape.saves:
-            return False
-        one = shape.bands == 1 and shape.columns >= program.groups[last].outputs[0].shape[3]
+    def allows(self, program: Program, first: int, last: int, shapes: Sequence[Shape]) -> list[bool]:
+        """In which of ``shapes`` groups ``first`` to ``last`` may be: what others read too lies whole, in one band."""
         leaving = program.leaving(first, last)
-        return one or not any(v in leaving for g in program.groups[first:last] for v in g.outputs)
+        inner = any(v in leaving for g in program.groups[first:last] for v in g.outputs)
+        width = program.groups[last].outputs[0].shape[3]
+
+        def allowed(shape: Shape) -> bool:
+            if shape.mode != RING or shape.others or shape.saves:
+                return False
+            return not inner or (shape.bands == 1 and shape.columns >= width)
+
+        return [allowed(shape) for shape in shapes]
 
     def plan(
         self, program: Program, first: int, last: int, shape: Shape, quanta: Mapping[Value, int]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -102,7 +102,7 @@ class SearchModel:
     plans: dict[tuple[tuple[Group, ...], Shape, frozenset[Value]], TilePlan] = field(default_factory=dict)
     planner: Callable[[Program, int, int, Shape, Mapping[Value, int]], Any] | None = None  # where sizes are open
     refuses: Callable[[Program, int, int], str | None] = Program.joined  # why a run of groups can't be planned
-    allows: Callable[[Program, int, int, Shape], bool] | None = None  # whether one can in a shape; None: all can
+    allows: Callable[[Program, int, int, Sequence[Shape]], list[bool]] | None = None  # in which shapes; None: in all
     options: dict[int, list[tuple[float, Segment]]] | None = None  # what search found worth a look, by first group
 
     def __post_init__(self) -> None:

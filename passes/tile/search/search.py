@@ -109,8 +109,8 @@ class Search:
                 if self.model.refuses(program, grown.first, last) is not None:
                     continue  # no shape of it can be lowered
                 if (allows := self.model.allows) is not None:
-                    mask = [allows(program, grown.first, last, shape) for shape in grown.shapes]
-                    grown = replace(grown, able=grown.able & np.array(mask, bool))
+                    allowed = np.array(allows(program, grown.first, last, grown.shapes), bool)
+                    grown = replace(grown, able=grown.able & allowed)
                 between = memory.peak(grown.first, last, 0.0)
                 found[grown.first, last] = [(between + s.beside, s) for s in _worth(grown)]
         result: dict[int, list[tuple[float, Segment]]] = {first: [] for first in range(count)}
