@@ -6,9 +6,14 @@ import re
 
 LEGEND = (
     (r"\bC\d+", "C16: channels lie in blocks of 16"),
-    (r"\btile \d+x\d+x\d+", "tile 2x3x2: registers hold 2 rows by 3 columns of the output, 2 vectors of channels each"),
+    (r"\bC\d+, tile \d", "tile 2x3x2: registers hold 2 rows by 3 columns of the output, 2 vectors of channels each"),
+    (r"matmul.*\btile \d", "tile 4x2x16 of matmul: registers hold 4 rows by 2 vectors of 16 columns of the product"),
     (r"\bF\(", "F(4x4,3x3): Winograd, 4 x 4 outputs of a 3 x 3 convolution at once; /2 is its stride"),
     (r"winograd.*\bstrip \d+", "strip 8: Winograd's tiles that are transformed and multiplied together"),
+    (r"winograd.*\btile \d", "tile 8x2 of winograd: registers hold 8 of its tiles by 2 vectors of output channels"),
+    (r"channel groups\b", "channel groups: parts of the output channels, each of which transforms tiles anew"),
+    (r"seven products of halves", "seven products of halves: Strassen's algorithm, seven products in place of eight"),
+    (r"\bpacked\b", "packed: a matrix lies in panels, as it is read; packed first: each run brings it so"),
     (r"matrix conv.*\bstrip \d+x", "strip 8x16: rows by columns of the output that are computed as one"),
     (r"\d products\b", "3 products: float32 as sums of bfloat16 parts, so many of which are multiplied"),
     (r", bfloat16\b", "bfloat16: numbers rounded to eight bits are multiplied, and added up in float32"),

@@ -58,8 +58,17 @@ def select(request: Request, facts: ConvFacts) -> Choice:
 
 
 def considered(request: Request, facts: ConvFacts) -> list[Choice | AlgorithmRefusal]:
-    """What every algorithm says of the request, in order."""
-    return [offered(a, request, facts) for a in algorithms_for(facts)]
+    """What every algorithm says that :func:`select` may ask, in order: none behind a sure one, whose layouts they may
+    not compute in."""
+    found: list[Choice | AlgorithmRefusal] = []
+    for algorithm in algorithms_for(facts):
+        if facts.sizes is not None and not algorithm.any_size:
+            found.append(algorithm.refuses("it needs fixed rows and columns"))
+            continue
+        found.append(offer := offered(algorithm, request, facts))
+        if isinstance(offer, Choice) and offer.sure:
+            break
+    return found
 
 
 def offered(algorithm: ConvAlgorithm, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:

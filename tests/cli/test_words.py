@@ -67,7 +67,14 @@ def test_every_short_word_of_a_schedule_has_its_meaning(explained: dict[str, Any
     meanings = text.split("words of schedules:\n")[1].splitlines()
     for word in ("C16:", "tile 2x3x2:", "staged:", "prefix 2:"):
         assert any(m.strip().startswith(word) for m in meanings), (word, meanings)
-    assert legend("matrix conv, strip 8x16 C16, 3 products") == [LEGEND[0][1], LEGEND[4][1], LEGEND[5][1]]
+    said = [m.split(":")[0] for m in legend("matrix conv, strip 8x16 C16, 3 products")]
+    assert said == ["C16", "strip 8x16", "3 products"]
+    for schedule, kind in (
+        ("direct conv C16, tile 1x13x2", "rows by 3 columns"), ("matmul packed, tile 4x5x16", "vectors of 16 columns"),
+        ("winograd F(4x4,3x3), strip 16, tile 8x2", "vectors of output channels"),
+    ):  # fmt: skip
+        (tile,) = [m for m in legend(schedule) if m.startswith("tile ")]
+        assert kind in tile, (schedule, tile)
     assert legend("nothing of the kind") == []
     (loop,) = [meaning for pattern, meaning in LEGEND if meaning.startswith("loop over")]
     assert loop in legend("map\nloop over 3 kernels"), "in a schedule that is not the first"

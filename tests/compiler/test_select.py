@@ -42,6 +42,26 @@ def convolution(build: Build) -> tuple[object, Choice]:
     return found
 
 
+@pytest.mark.parametrize(("outputs", "groups", "chosen"), [(1, 1, "few outputs"), (64, 64, "depthwise"), (64, 1, "")])
+@pytest.mark.parametrize("sides", [(29, 31), ("h", "w")])
+def test_every_choice_is_explained(outputs: int, groups: int, chosen: str, sides: tuple[int | str, ...]) -> None:
+    """Who is not asked, behind an algorithm that is sure, has not to know the layouts of its results."""
+    w = np.ones((outputs, 64 // groups, 3, 3), np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4, group=groups)]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, c, *sides]) for n, c in (("x", 64), ("y", outputs)))
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for target in ("x86-64-v3", "x86-64-v4", "raspberry-pi-5"):
+        build = run_pipeline(model, Options(resolve(target), explain=True, stop_after="plan", cache=None))
+        (choice,) = [c for g, c in build.choices.items() if g.anchor is not None]
+        notes = [n.strip() for n in build.notes["select"]]
+        if chosen and sides != ("h", "w"):
+            assert choice.algorithm == chosen and choice.sure
+        if choice.sure:
+            assert not [n for n in notes if n.startswith(("not direct", "rather than direct"))]
+        assert any(str(choice) in n for n in notes) or choice.algorithm.startswith("boxes")
+
+
 def test_what_is_chosen_is_built() -> None:
     build = selected(Options(resolve("x86-64-v4"), tile="off", threads=1))
     _, choice = convolution(build)
