@@ -39,3 +39,15 @@ def undominated(points: Sequence[JsonView]) -> list[JsonView]:
         if not found or p["cycles"] < found[-1]["cycles"]:
             found.append(p)
     return found
+
+
+def why_beaten(chosen: JsonView, points: Sequence[JsonView]) -> str:
+    """Why the chosen plan is one that another beats in what is predicted; nothing if none does."""
+    from ..passes.tile.search.decide import SURE
+
+    if chosen in undominated([*points, chosen]):
+        return ""
+    return (
+        f"The plan chosen is not the best that is predicted: a tile group that promises less than {SURE:.0%} of its "
+        "time is left out, since predictions are so far off."
+    )

@@ -47,7 +47,7 @@ def show(
 
 
 def _curve(data: Json) -> str:
-    from ..plans import undominated
+    from ..plans import undominated, why_beaten
 
     rows = [("predicted arena", "time, of untiled", "tile groups", "")]
     base, untiled, chosen = data["untiled"]["cycles"], data["untiled"], data["chosen"]
@@ -56,4 +56,5 @@ def _curve(data: Json) -> str:
     for point in sorted(points, key=lambda p: (p["bytes"], p["cycles"])):
         what = ", ".join(w for w, p in (("chosen", chosen), ("untiled", untiled)) if p == point)
         rows.append((size(point["bytes"]), f"{point['cycles'] / base:.3f}", str(point["tiled"]), what))
-    return columns(rows)
+    why = why_beaten(chosen, points)
+    return columns(rows) + (f"\n{why}" if why else "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import several
 from ..legend import legend
+from ..plans import why_beaten
 from . import pictures, precision
 from .facts import PageFacts
 from .html import line, table
@@ -208,8 +209,10 @@ def _curve(facts: PageFacts) -> str:
     tile = facts.report.get("tile", {})
     if not tile.get("curve") or not tile.get("untiled", {}).get("cycles"):
         return ""
+    chosen, untiled = tile.get("chosen"), tile["untiled"]
     words = "What tiling could have: predicted, without the plans that another beats in both."
-    return line(words) + pictures.curve(tile["curve"], tile.get("chosen"), tile["untiled"])
+    why = why_beaten(chosen, [*tile["curve"], untiled]) if chosen else ""
+    return line(f"{words} {why}".strip()) + pictures.curve(tile["curve"], chosen, untiled)
 
 
 def _agreement(facts: PageFacts) -> str:

@@ -165,6 +165,8 @@ def test_the_printed_curve_has_none_either() -> None:
     untiled = {"bytes": 40, "cycles": 3, "tiled": 0}
     rows = _curve({"curve": points, "chosen": points[1], "untiled": untiled}).splitlines()
     assert len(rows) == 4 and "chosen" in rows[2] and "untiled" in rows[3]
+    beaten = _curve({"curve": points, "chosen": points[3], "untiled": untiled}).splitlines()
+    assert len(beaten) == 6 and "chosen" in beaten[3] and "less than 6% of its time" in beaten[5]
 
 
 def test_from_python_as_on_the_command_line(tmp_path: Path) -> None:
