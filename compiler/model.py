@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .given import ArraysGiven
     from .reach.words import Reach
     from .runtime.recorded import Recorded
-    from .stream.machine import Stream
+    from .stream.rows import RowStream
     from .stream.words import StreamPlan
 
 
@@ -177,17 +177,15 @@ class Model:
         return self._runs.bind(_seen("input", inputs), _seen("output", outputs), threads)
 
     @guarded
-    def open(self, threads: int | None = None, **still: object) -> Stream:
+    def open(self, threads: int | None = None, **still: object) -> RowStream:
         """A stream, of a library that was built with ``stream``: rows in with ``push``, out with ``pull``, and
         ``finish`` behind the last. ``still`` are the inputs that do not stream, by name (docs/streams.md)."""
-        from .stream.machine import Stream
+        from .stream.abreast import opened_stream
 
         plan = self._plan()
-        if plan.columns is not None:
-            raise RunError(plan.columns.refusal(f"{self.name} has no open()"))
         if plan.statistics:
             raise RunError(f"{self.name} needs all rows, in {plan.passes} passes: stream() from an array or a file")
-        return Stream(self._runs, plan, still, threads)
+        return opened_stream(self._runs, plan, still, threads, f"{self.name} has no open()")
 
     @guarded
     def stream(

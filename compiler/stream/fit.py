@@ -4,7 +4,8 @@ What counts is all that a stream takes: states, the rows that come and go, and t
 up to their memory plan, and the first that fits is taken:
 
 1. the whole width, with as many rows a step as fit, but no fewer than weigh little beside what is kept
-2. strips of columns as wide as fit (:mod:`.columns`), where outputs reach a few of the columns
+2. strips of columns (:mod:`.columns`), where outputs reach a few of the columns: as wide as fit, or narrower where the
+   last cache serves these so much better that it pays for the columns which are computed again (:mod:`.traffic`)
 3. the whole width with fewer rows, strips that compute many columns again, the narrowest strips, and last the whole
    width with tiles in what is left for the arena
 """
@@ -23,6 +24,7 @@ from ..reach.words import Reach
 from ..spec import TensorSpec
 from .analysis import ROWS
 from .columns import Columns, StreamFit, StreamStrip
+from .traffic import Traffic
 
 if TYPE_CHECKING:
     from ..options import Shapes
@@ -34,6 +36,9 @@ _BOOKS = 8192  # bytes of a stream's own records, about
 _VECTOR = 16  # columns that vectors divide
 _TRIES = 4  # widths of strips that are tried
 _LITTLE, _MUCH = 1.1, 1.25  # times the image's columns that strips compute
+_NARROWER = 0.85  # times the width, from one width to the next
+_WORTH = 0.92  # times the time of the widest strips, above which what is predicted may be its own error
+_SAME = 1.02  # times the shortest time, in which fewer readings of the source are better, then wider strips
 
 Run = Callable[["Options"], "Build"]
 
@@ -49,20 +54,50 @@ class StreamedNetwork:
 
 @dataclass(frozen=True)
 class _Made:
-    """A candidate's rows, and the bytes of its states, of the rows that come and go, and of its arena."""
+    """A candidate's rows, and the bytes of its states, of the rows that come and go, and of its arena; and what its
+    kernels move."""
 
     rows: int
     states: int
     moved: int
     arena: int
+    traffic: Traffic
 
     @property
     def total(self) -> int:
-        return self.states + self.moved + self.arena
+        return self.shared + self.held
+
+    @property
+    def shared(self) -> int:
+        """Bytes that serve all strips which advance together."""
+        return self.moved + self.arena
+
+    @property
+    def held(self) -> int:
+        """Bytes that each strip has of its own."""
+        return self.states + _BOOKS
 
     def about(self, rows: int) -> float:
         """The total of other rows a step."""
-        return self.states + (self.moved + self.arena) * rows / self.rows
+        return self.held + self.shared * rows / self.rows
+
+
+@dataclass(frozen=True)
+class _Narrow:
+    """Strips that leave out ``less`` steps of the line: predicted cycles, and how often the source is read for them."""
+
+    columns: Columns
+    less: int
+    cycles: float
+    readings: int
+
+    @staticmethod
+    def of(columns: Columns, less: int, share: float, widest: _Made, budget: int) -> _Narrow:
+        """Strips of a ``share`` of the columns of the widest ones, which are made."""
+        room, held = budget - int(share * widest.shared), int(share * widest.states) + _BOOKS
+        readings = len(replace(columns, room=room, held=held).groups())
+        aside = widest.states if readings < len(columns.strips) else 0
+        return _Narrow(columns, less, columns.work * widest.traffic.cycles(share, aside), readings)
 
 
 def fitted(options: Options, run: Run, network: Callable[[], StreamedNetwork]) -> StreamFit:
@@ -77,6 +112,7 @@ class _Search:
         self.options, self.run, self.network, self.budget = options, run, network, options.memory_budget
         self.least = math.inf  # bytes that would do
         self.why = ""  # columns are not cut
+        self.made: dict[tuple[int, int], _Made] = {}  # by rows, and the number of strips
 
     def found(self) -> StreamFit:
         asked = (self.options.stream,) if self.options.stream else ROWS
@@ -107,13 +143,21 @@ class _Search:
         """What a candidate takes: of a library for several levels of processors, where it takes most."""
         wanted = replace(self.options, fit=fit, stop_after="plan", dump_ir=None, levels=None)
         levels = [self.options.target, *(self.options.levels or ())]
-        made = [_bytes_of(self.run(replace(wanted, target=t)), len(levels) > 1) for t in levels]
-        return max(made, key=lambda m: m.total)
+        made = [_made_of(self.run(replace(wanted, target=t)), len(levels) > 1) for t in levels]
+        most = max(made, key=lambda m: m.total)
+        if fit.columns is not None:
+            self.made[fit.rows, len(fit.columns.strips)] = most
+        return most
 
     def _told(self, fit: StreamFit, made: _Made) -> StreamFit:
         note = f"a stream takes {made.total} of the memory budget's {self.budget} bytes"
         if fit.columns is not None:
+            fit = replace(fit, columns=replace(fit.columns, room=self.budget - made.shared, held=made.held))
+            assert fit.columns is not None
             count, times = len(fit.columns.strips), fit.columns.work
+            together = max(map(len, fit.columns.groups()))
+            took = made.shared + together * made.held
+            note = f"a stream takes {took} of the memory budget's {self.budget} bytes, {together} strips at a time"
             note = f"in {count} strips of columns, which compute {times:.3f} times the image's; {note}"
         return replace(fit, note=note)
 
@@ -132,7 +176,34 @@ class _Search:
                 best = fit
             if fit.columns.work <= _LITTLE:
                 break
-        return best
+        return None if best is None else self._narrowed(best, network, line)
+
+    def _narrowed(self, fit: StreamFit, network: StreamedNetwork, line: CutLine) -> StreamFit:
+        """The strips, or narrower ones that have the source read no more often and are predicted to be so much faster
+        that this is more than a prediction's error: of those that are about as fast as these, or as the strips
+        themselves, the ones with the fewest readings, and of these the widest."""
+        assert fit.columns is not None
+        widest, own = self.made[fit.rows, len(fit.columns.strips)], fit.columns
+        found = [_Narrow.of(own, 0, 1.0, widest, self.budget)]
+        share = _share(own)
+        while (cut := _strips(network, line, share := _NARROWER * share)) is not None and cut[0].work <= _LITTLE:
+            found.append(_Narrow.of(*cut, _share(cut[0]) / _share(own), widest, self.budget))
+        found = [each for each in found if each.readings <= found[0].readings]
+        fastest = min(each.cycles for each in found)
+        limit = _SAME * (fastest if fastest <= _WORTH * found[0].cycles else found[0].cycles)
+        best = min((each for each in found if each.cycles <= limit), key=lambda each: each.readings)
+        if best.columns is own:
+            return fit
+        narrow = StreamFit(fit.rows, self._narrower(network, line, best.less), best.columns)
+        try:
+            made = self._made(narrow)
+        except HalotileError:
+            return fit
+        if made.total > self.budget:
+            return fit
+        told = self._told(narrow, made)
+        assert told.columns is not None
+        return told if len(told.columns.groups()) <= len(own.groups()) else fit
 
     def _narrowest(self, rows: int) -> StreamFit | None:
         """Strips that compute twice the columns, which nothing smaller follows."""
@@ -203,11 +274,11 @@ class _Search:
         """The whole width, in what is left for the arena."""
         made = self._made(self._wide(rows))
         self.least = min(self.least, made.total)
-        left = self.budget - made.states - made.moved
+        left = self.budget - made.held - made.moved
         try:
             tiled = self._made(fit := self._wide(rows, max(left, 1)))
         except BudgetError as refused:
-            self.least = min(self.least, made.states + made.moved + refused.least)
+            self.least = min(self.least, made.held + made.moved + refused.least)
         else:
             self.least = min(self.least, tiled.total)
             if tiled.total <= self.budget:
@@ -254,13 +325,13 @@ def _spans(part: Mapping[str, tuple[slice, ...]], axes: Mapping[str, int]) -> di
     return {name: (slices[axes[name]].start, slices[axes[name]].stop) for name, slices in part.items() if name in axes}
 
 
-def _bytes_of(build: Build, twice: bool) -> _Made:
+def _made_of(build: Build, twice: bool) -> _Made:
     """What a stream of a build takes, once its memory is planned; ``twice``: states can't take one memory."""
     from ..codegen.module import workspace_bytes
 
     assert build.stream is not None
     about = {name: s.single and not twice for s in build.stream.states for name in (s.input, s.output)}
-    states, moved = 0, _BOOKS
+    states, moved = 0, 0
     for specs, left in ((build.imported.inputs, False), (build.imported.outputs, True)):
         for spec in specs:
             size = -(-spec.nbytes // _ALIGNED) * _ALIGNED
@@ -270,4 +341,9 @@ def _bytes_of(build: Build, twice: bool) -> _Made:
                 states += size
     threads = build.options.policy.threads
     arena = build.memory.planned_bytes + threads * workspace_bytes(build.kernels)
-    return _Made(build.stream.rows, states, moved, arena)
+    return _Made(build.stream.rows, states, moved, arena, Traffic.of(build))
+
+
+def _share(columns: Columns) -> float:
+    """Of the image's columns, what one strip computes."""
+    return columns.work / len(columns.strips)

@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from ...errors import RunError
 
 if TYPE_CHECKING:
     from ...targets.plain import JsonView
+
+_SELDOM = 20  # times what writing takes, from one time to the next
 
 
 class Journal:
@@ -27,24 +30,29 @@ class Journal:
 
     def __init__(self, path: Path, about: JsonView, seconds: float) -> None:
         self.path, self.about, self.seconds = path, json.dumps(about, sort_keys=True, default=str), seconds
-        self._last = time.monotonic()
+        self._last, self._took = time.monotonic(), 0.0
 
-    def read(self) -> dict[str, np.ndarray] | None:
-        """What was written last; None if nothing was."""
+    def read(self) -> NpzFile | None:
+        """What was written last, whose arrays are read when they are asked for; None if nothing was."""
         if not self.path.exists():
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as found:
-                kept = {name: found[name] for name in found.files}
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile):
-            raise RunError(f"{self.path} is no journal of a stream; remove it to begin anew") from None
-        if str(kept.pop("about", "")) != self.about:
+            found = np.load(self.path, allow_pickle=False)
+            whole = found.zip.testzip() is None
+        except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile):
+            whole = False
+        if not whole:
+            raise RunError(f"{self.path} is no journal of a stream; remove it to begin anew")
+        if "about" not in found or str(found["about"]) != self.about:
+            found.close()
             raise RunError(f"{self.path} is of another stream (library, source or target); remove it to begin anew")
-        return kept
+        return found
 
     def write(self, kept: Callable[[], Mapping[str, np.ndarray]], flush: Callable[[], None]) -> None:
-        """Writes what is ``kept``, if the last time is long enough ago; ``flush`` brings the target's rows to disk."""
-        if time.monotonic() - self._last < self.seconds:
+        """Writes what is ``kept``, if the last time is long enough ago, for the seconds that were asked for and for the
+        twentieth of them that it may cost; ``flush`` brings the target's rows to disk."""
+        start = time.monotonic()
+        if start - self._last < max(self.seconds, _SELDOM * self._took if self.seconds else 0):
             return
         flush()
         new = self.path.with_name(self.path.name + ".new")
@@ -55,6 +63,7 @@ class Journal:
             os.fsync(file.fileno())
         os.replace(new, self.path)
         self._last = time.monotonic()
+        self._took = self._last - start
 
     def remove(self) -> None:
         """Behind the last row."""

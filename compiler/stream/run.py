@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from ...errors import RunError, several
 from ..guard import carried
+from .abreast import opened_stream, streams_of
 from .bands import ReadBands, WriteBands
 from .columns import StreamStrip
 from .datasets import Raster, as_array
 from .journal import Journal
-from .machine import Stream
+from .lanes import Lane, sources_of, targets_of, waiting_bytes
 from .paths import created, is_path, opened, suffix_of
 from .pieces import Pieces
+from .rows import RowStream
 from .views import View
 from .words import Port, StreamPlan
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from ..runtime.loader import LoadedModel
 
 Progress = Callable[[int, int], None]
+Strips = tuple[StreamStrip | None, ...]
 
 
 def stream_image(
@@ -59,8 +63,7 @@ class _StreamRun:
         self.scale, self.target_scale, self.progress = scale, target_scale, progress
         specs = (*loaded.inputs, *loaded.outputs)
         self.specs = {s.name: s if plan.columns is None else plan.columns.whole(s) for s in specs}
-        strips = (None,) if plan.columns is None else plan.columns.strips
-        self.turns = [(level, strip) for strip in strips for level in range(plan.passes)]  # how often rows are read
+        self.turns: list[tuple[int, Strips]] = []  # how often rows are read, by the strips that advance together
         self.written = {p.name: 0 for p in plan.outputs}
         self.source_type: str | None = None
         self.target_type: str | None = None
@@ -82,8 +85,6 @@ class _StreamRun:
             raise RunError(f"input '{missing[0]}' is missing: the network takes rows of {', '.join(names)}")
         try:
             if len(names) == 1 and _is_iterator(streamed[names[0]]):
-                if self.plan.columns is not None:
-                    raise RunError(self.plan.columns.refusal("rows of an iterator come once"))
                 if self.plan.statistics:
                     raise RunError(
                         f"the network needs all rows, in {self.plan.passes} passes, and rows of an iterator can't be "
@@ -148,66 +149,87 @@ class _StreamRun:
             if is_path(place) and os.path.realpath(place) in read:
                 raise RunError(f"{place} is read to the end, and can't be written: give the target another name")
         targets, kept = self._targets(target, rows, journal)
+        groups = self._groups(views, targets)
+        self.turns = [(level, group) for group in groups for level in range(self.plan.passes)]
         book = self._journal(journal, seconds, target, views, targets, still)
         before = book.read() if book is not None and kept else None
-        numbers: dict[str, np.ndarray] = {}
-        for turn in range(0 if before is None else int(before["level"]), len(self.turns)):
-            level, strip = self.turns[turn]
-            seen, made, given = (views, targets, still) if strip is None else self._cut(strip, views, targets, still)
-            stream = Stream(self.loaded, self.plan, given, self.threads)
-            stream.gather(level)
-            stream.use(numbers)
-            if before is not None:
-                stream.go_on(before)
-            self._pass(stream, seen, made, rows, turn, book, 0 if before is None else int(before["step"]))
+        numbers: list[dict[str, np.ndarray]] = []
+        lanes: list[Lane] = []
+        for turn in range(0 if before is None else int(before["turn"]), len(self.turns)):
+            level, strips = self.turns[turn]
+            lanes.clear()  # their memory is the next one's
+            bands = self._lanes(lanes, strips, views, targets, still)
+            _begin(lanes, level, numbers if level else [])
+            step = 0 if before is None else _go_on(lanes, before)
             before = None
-            numbers = {**stream.used(), **stream.gathered()}
-            if strip is not None:
-                _flush(made, bands_only=True)
-        still_ones = stream.still() if self.plan.still else {}
+
+            def flush(waiting: Sequence[WriteBands] = bands) -> None:
+                for band in waiting:
+                    band.flush()
+                _flush(targets)
+
+            self._pass(lanes, rows, turn, book, step, flush)
+            numbers = [{**lane.stream.used(), **lane.stream.gathered()} for lane in lanes]
+            for band in bands:
+                band.flush()
+        still_ones = lanes[0].stream.still() if self.plan.still else {}
         _flush(targets, bands_only=book is None)
         if book is not None:
             book.remove()
         return self._result(target, targets, still_ones)
 
-    def _cut(
-        self, strip: StreamStrip, views: Mapping[str, View], targets: Mapping[str, View], still: Mapping[str, Any]
-    ) -> tuple[dict[str, View], dict[str, View], dict[str, Any]]:
-        """Sources, targets and inputs that do not stream, of a strip's columns."""
-        assert self.plan.columns is not None
-        axes = self.plan.columns.axes
+    def _groups(self, views: Mapping[str, View], targets: Mapping[str, View]) -> tuple[Strips, ...]:
+        """The strips that take each step one behind the other."""
+        if self.plan.columns is None:
+            return ((None,),)
+        return self.plan.columns.groups(waiting_bytes(self.plan, views, targets))
 
-        def cut(name: str, array: Any) -> Any:
-            return array if name not in axes else array[(slice(None),) * axes[name] + (slice(*strip.crops[name]),)]
-
-        seen = {n: v.columns(axes[n], *strip.crops[n]).banded(ReadBands) for n, v in views.items()}
-        made = {n: v.columns(axes[n], *strip.placed[n]).banded(WriteBands) for n, v in targets.items()}
-        return seen, made, {n: cut(n, np.asarray(a)) for n, a in still.items()}
+    def _lanes(
+        self, lanes: list[Lane], strips: Strips, views: Mapping[str, View], targets: Mapping[str, View],
+        still: Mapping[str, Any],
+    ) -> list[WriteBands]:  # fmt: skip
+        """Fills ``lanes`` with streams of these strips and their columns of the sources and targets. The result are
+        bands of targets in which rows may wait."""
+        streams = streams_of(self.loaded, self.plan, strips, still, self.threads)
+        cut = [s for s in strips if s is not None]
+        if not cut:
+            lanes.append(Lane(streams[0], None, views, targets))
+            return []
+        made, bands = targets_of(self.plan, targets, cut)
+        lanes += [Lane(*lane) for lane in zip(streams, cut, sources_of(self.plan, views, cut), made)]
+        return bands
 
     def _pass(
-        self, stream: Stream, views: Mapping[str, View], targets: Mapping[str, View], rows: int, turn: int,
-        book: Journal | None, step: int,
-    ) -> None:  # fmt: skip
+        self, lanes: Sequence[Lane], rows: int, turn: int, book: Journal | None, step: int, flush: Callable[[], None]
+    ) -> None:
         """All rows once, from ``step`` on."""
-        level, strip = self.turns[turn]
-        if level == self.plan.giving:
-            for port in self.plan.outputs:
-                self.written[port.name] = max(0, step * port.count - port.delay)
-        stream.sink = lambda port, made: self._take_rows(targets[port.name], port, made, strip)
+        for lane in lanes:
+            lane.goes_on(self.plan, step)
+        first, one = self.plan.inputs[0], lanes[0]
         while step * self.plan.rows < rows:
-            left = {p.name: min(p.count, views[p.name].rows - step * p.count) for p in self.plan.inputs}
-            stream.together(left)
-            part = left[self.plan.inputs[0].name]
-            for port, own in stream.next_rows(part):
-                views[port.name].read_into(step * port.count, own)
-            stream.came(part)
+            left = {p.name: min(p.count, one.seen[p.name].rows - step * p.count) for p in self.plan.inputs}
+            one.stream.together(left)
+            for lane in lanes:
+                for port, own in lane.stream.next_rows(left[first.name]):
+                    lane.seen[port.name].read_into(step * port.count, own)
+                if not lane.stream.came(left[first.name]):  # the last rows, which the next lane has no room beside
+                    lane.stream.end()
+                    if lane.stream.owes:
+                        lane.stream.advance()
             step += 1
             if book is not None and step * self.plan.rows <= rows:
-                book.write(lambda: {"level": np.array(turn), **stream.kept()}, lambda: _flush(targets))
+                book.write(lambda: _kept(turn, lanes), flush)
             if self.progress is not None:
                 done = turn * rows + min(step * self.plan.rows, rows)
                 self.progress(done, len(self.turns) * rows)
-        stream.finish()
+        for lane in lanes:
+            if not lane.stream.finished:
+                lane.stream.end()
+        while one.stream.owes:
+            for lane in lanes:
+                lane.stream.advance()
+        for lane in lanes:
+            lane.stream.sink = None
 
     def _height(self, views: Mapping[str, View]) -> int:
         first = self.plan.inputs[0]
@@ -274,17 +296,11 @@ class _StreamRun:
             "sources": {n: [tuple(v.array.shape), str(v.array.dtype), v.layout] for n, v in views.items()},
             "targets": {n: [tuple(v.array.shape), str(v.array.dtype), v.layout] for n, v in targets.items()},
             "scale": [self.scale, self.target_scale],
+            "strips": [len(strips) for _, strips in self.turns],
             "still": {n: np.asarray(a).tolist() for n, a in still.items()},
         }
         one = next(iter(target.values())) if isinstance(target, Mapping) and target else target
         return Journal(_beside(journal, one), about, seconds)
-
-    def _take_rows(self, target: View, port: Port, rows: np.ndarray, strip: StreamStrip | None) -> None:
-        if strip is not None and self.plan.columns is not None:
-            axis = self.plan.columns.axes[port.name]
-            rows = rows[(slice(None),) * axis + (slice(*strip.taken[port.name]),)]
-        target.write(self.written[port.name], rows)
-        self.written[port.name] += rows.shape[port.axis]
 
     def _result(self, target: ArraysGiven, targets: Mapping[str, View], still: Mapping[str, np.ndarray]) -> ArraysGiven:
         given = self._named(target)
@@ -306,7 +322,7 @@ class _StreamRun:
         self, source: Iterable[ArraysGiven], target: ArraysGiven, still: Mapping[str, ArraysGiven]
     ) -> ArraysGiven:
         port = self.plan.inputs[0]
-        stream = Stream(self.loaded, self.plan, still, self.threads)
+        stream = opened_stream(self.loaded, self.plan, still, self.threads, "rows of an iterator come once")
         parts: dict[str, list[np.ndarray]] = {p.name: [] for p in self.plan.outputs}
         given = target if isinstance(target, Mapping) else {self.plan.outputs[0].name: target}
         files = [a for a in given.values() if is_path(a)]
@@ -330,7 +346,7 @@ class _StreamRun:
             return target
         return next(iter(arrays.values())) if target is None and len(arrays) == 1 else {**arrays, **(target or {})}
 
-    def _take(self, stream: Stream, views: Mapping[str, View], parts: Mapping[str, list[np.ndarray]]) -> None:
+    def _take(self, stream: RowStream, views: Mapping[str, View], parts: Mapping[str, list[np.ndarray]]) -> None:
         for port in self.plan.outputs:
             count = stream.ready(port.name)
             if port.name not in views:
@@ -356,6 +372,27 @@ def _flush(targets: Mapping[str, View], *, bands_only: bool = False) -> None:
         flush = getattr(view.array, "flush", None)
         if callable(flush):
             flush()
+
+
+def _kept(turn: int, lanes: Sequence[Lane]) -> dict[str, np.ndarray]:
+    """What a journal has of a turn: the lanes' own, under their numbers."""
+    kept = {f"{i}|{name}": a for i, lane in enumerate(lanes) for name, a in lane.stream.kept().items()}
+    return {"turn": np.array(turn), **kept}
+
+
+def _begin(lanes: Sequence[Lane], level: int, numbers: Sequence[Mapping[str, np.ndarray]]) -> None:
+    """The pass of a level, with what the one before has found."""
+    for i, lane in enumerate(lanes):
+        lane.stream.gather(level)
+        lane.stream.use(numbers[i] if numbers else {})
+
+
+def _go_on(lanes: Sequence[Lane], kept: NpzFile) -> int:
+    """The step with which lanes go on from a journal, whose arrays are read one by one."""
+    with kept:
+        for i, lane in enumerate(lanes):
+            lane.stream.go_on(lambda name, own=i: kept[f"{own}|{name}"])  # type: ignore[misc]
+        return int(kept["0|step"])
 
 
 def _beside(journal: Any, target: ArraysGiven) -> Path:

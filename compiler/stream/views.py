@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import RunError
 from .bands import chunk_rows
 from .columns import ColumnWindow
+from .files import PlainFile
 from .pieces import Pieces
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class View:
 
     def columns(self, axis: int, first: int, end: int) -> View:
         """The same rows, of columns ``first`` to ``end`` of the network's ``axis``."""
-        found, at = copy(self), self.layout.index(str(axis))
+        found, at = copy(self), self.at(axis)
         found.shape = tuple(end - first if a == axis else n for a, n in enumerate(self.shape))
         if isinstance(self.array, np.ndarray):
             found.array = self.array[(slice(None),) * at + (slice(first, end),)]
@@ -55,10 +56,22 @@ class View:
 
     def banded(self, bands: Callable[[Any, int], Any]) -> View:
         """The same, of an array in chunks by ``bands`` of these."""
-        axis = self.layout.index("R")
-        if chunk_rows(self.array, axis) > 1:
-            self.array = bands(self.array, axis)
+        if chunk_rows(self.array, self.row_axis) > 1:
+            self.array = bands(self.array, self.row_axis)
         return self
+
+    def at(self, axis: int) -> int:
+        """The array's axis that is the network's ``axis``."""
+        return self.layout.index(str(axis))
+
+    @property
+    def row_axis(self) -> int:
+        """The array's axis of rows."""
+        return self.layout.index("R")
+
+    def by_pixels(self) -> bool:
+        """Whether any rows and columns can be read and written at no more cost than their own."""
+        return isinstance(self.array, (np.ndarray, PlainFile))
 
     def _layout(self, found: tuple[int, ...], asked: str | None) -> str:
         """The letters of the array's axes: R for rows, digits for the network's axes."""

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from commands import run_command
-from halotile.compiler.stream import run
+from halotile.compiler.stream import abreast
 from halotile.compiler.stream.machine import Stream
 from halotile.errors import BudgetError, RunError
 from stream_models import Maker, unet, upscaler
@@ -151,7 +151,7 @@ def test_a_stream_that_was_stopped_goes_on_in_its_strip(strips, x, y, tmp_path):
     target, rows = tmp_path / "y.npy", x.shape[2]
 
     def stop(done, total):
-        assert total == len(strips.plan.columns.strips) * rows
+        assert total == len(strips.plan.columns.groups()) * rows
         if done > 2 * rows + 60:
             raise KeyboardInterrupt
 
@@ -199,7 +199,7 @@ def test_a_refusal_says_the_least_budget_that_will_do(x, y):
 
 def test_strips_read_no_row_or_column_that_nobody_gave(strips, monkeypatch, y, x):
     """States and rows hold NaN before a strip begins."""
-    monkeypatch.setattr(run, "Stream", partial(Stream, poison=True))
+    monkeypatch.setattr(abreast, "Stream", partial(Stream, poison=True))
     assert np.array_equal(strips.stream(x), y)
 
 

@@ -13,7 +13,7 @@ import halotile
 import numpy as np
 import onnxruntime
 import pytest
-from halotile.compiler.stream import run
+from halotile.compiler.stream import abreast
 from halotile.compiler.stream.machine import Stream
 from halotile.errors import BudgetError
 from random_images import random_image_graph
@@ -69,7 +69,7 @@ def test_pushes_of_any_size_make_the_whole(seed):
 
 @pytest.mark.parametrize("seed", STRIPS)
 def test_the_narrowest_strips_make_the_whole(seed, monkeypatch):
-    monkeypatch.setattr(run, "Stream", partial(Stream, poison=True))
+    monkeypatch.setattr(abreast, "Stream", partial(Stream, poison=True))
     random, g, batch = np.random.default_rng(seed), random_image_graph(seed, local=True), 1 + seed % 2
     width = (211 + seed % 7) // g.multiple * g.multiple
     source = g.model("w", batch)
