@@ -87,6 +87,7 @@ class Inliner:
         self._extents: dict[Expr, Expr] = {}
         self._guards = 0  # guards around the present place under which nothing has a name
         self._lengths: dict[Expr, int] = {}  # of stages, in nodes without names
+        self._escapes: dict[int, tuple[Expr, bool]] = {}  # by node, which stays alive: what reads, perhaps outside
         self._reads: list[Expr] = []  # guards around the present place that reads alone keep
         self._indexing = 0
         self.values: list[Expr] | None = None  # axis values used other than as an index, if somebody asks
@@ -133,7 +134,9 @@ class Inliner:
     def declare(self, op: Operation) -> None:
         """Notes the extents of a stage's axes, by which reads at bare axes are known to be inside."""
         for axis in (*op.axis, *op.reduce_axis):
-            self._extents[axis.var] = dim_of(axis.dom.extent)
+            if axis.var not in self._extents:
+                self._extents[axis.var] = dim_of(axis.dom.extent)
+                self._escapes.clear()  # of which reads at this axis were some
 
     def expression(self, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
         """``expr`` with axes substituted and tensor reads inlined."""
@@ -290,7 +293,16 @@ class Inliner:
         return self._lengths[key(tensor)]
 
     def _may_escape(self, expr: Expr) -> bool:
-        """True if ``expr`` reads a tensor elsewhere than at bare axes that fit, and so perhaps outside it."""
+        """True if ``expr`` reads a tensor elsewhere than at bare axes that fit, and so perhaps outside it. Kept for
+        each node: choices within choices ask for the same ones again."""
+        if not isinstance(expr, tvm.ir.Expr):
+            return False
+        node = expr.__chandle__()
+        if node not in self._escapes:
+            self._escapes[node] = expr, self._found_escape(expr)
+        return self._escapes[node][1]
+
+    def _found_escape(self, expr: Expr) -> bool:
         if isinstance(expr, Call):
             if isinstance(expr.op, tvm.ir.Op) and expr.op.name == "te.tensor_load":
                 return not all(self._fits(i, d) for i, d in zip(expr.args[1:], expr.args[0].shape))
