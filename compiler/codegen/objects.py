@@ -21,13 +21,15 @@ from tvm import tirx
 from ...schedules.emit import builder
 from ...schedules.emit.builder import STACK_BYTES, sequence
 from ...schedules.instructions import prefetch
+from ...schedules.instructions.byte_tables import has_lookup
 from ...schedules.words.tvm_types import Buffer, IRModule, PrimFunc, Stmt
 from ...targets.target import Target
 from ...version import __version__
 from ..cache import keys
 from ..cache.keys import key_of
 from ..cache.store import Cache
-from . import extremes, held_sizes, imported_ir, jump_tables, narrowing, streaming
+from . import byte_tables, extremes, held_sizes, imported_ir, jump_tables, narrowing, streaming
+from .byte_tables import with_tables
 from .extremes import extremes as with_extremes
 from .extremes import has_extremes
 from .held_sizes import held
@@ -80,7 +82,7 @@ def _versions() -> str:
 
 
 # And this file: what follows the key.
-CODE = (extremes, held_sizes, imported_ir, jump_tables, narrowing, streaming, builder, prefetch, keys)
+CODE = (byte_tables, extremes, held_sizes, imported_ir, jump_tables, narrowing, streaming, builder, prefetch, keys)
 
 
 def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, int]]:
@@ -107,6 +109,8 @@ def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, in
                 stores[var.name_hint] = count
     if rounds_vectors(target):
         lowered = {var: narrow(function) for var, function in lowered.items()}
+    if has_lookup(target):
+        lowered = {var: with_tables(function) for var, function in lowered.items()}
     if has_extremes(target):
         lowered = {var: with_extremes(function, target) for var, function in lowered.items()}
     module = _on_cpu(tvm.IRModule(lowered, attrs=module.attrs))

@@ -23,6 +23,7 @@ from ..sweep import Build, Rule, closed, opened, sweep
 from .convolutions import dot_conv, joined_conv
 from .products import product_of_bytes
 from .quotients import quotient, rounded
+from .tables import byte_table
 from .whole import parts_together, whole_again
 
 #: What to build in a node's place; ``exact``: only where every bit stays as it is.
@@ -33,6 +34,7 @@ _RULES: dict[str, _Rule] = {
     "products": product_of_bytes,
     "joined products": parts_together,
     "whole sums": whole_again,
+    "tables": byte_table,
     "quotients": quotient,
     "rounded": rounded,
 }

@@ -119,12 +119,31 @@ def _saturated(node: GraphNode, x: Arrays) -> np.ndarray:
     return held.astype(node.dtype)
 
 
+def _divided(node: GraphNode, x: Arrays) -> np.ndarray:
+    """The bits of a division."""
+    return np.asarray(x[0] / x[1])
+
+
+def _whole(node: GraphNode, x: Arrays) -> np.ndarray:
+    """The nearest whole number and the zero point, within limits; the least of them for NaN."""
+    held = np.clip(np.rint(x[0]) + node.attr("zero"), node.attr("low"), node.attr("high"))
+    return np.where(np.isnan(held), node.attr("low"), held).astype(node.dtype)
+
+
+def _looked_up(node: GraphNode, x: Arrays) -> np.ndarray:
+    table = np.array(node.attr("words"), "<i8").view(node.dtype)
+    return np.asarray(table[x[0].view(np.uint8)])
+
+
 OWN: dict[str, Callable[[GraphNode, Arrays], np.ndarray | None]] = {
     "halotile.integer_divide": _quotient,
     "halotile.modulo": _remainder,
     "halotile.bit_shift": _shifted,
     "halotile.integer_power": _power,
     "halotile.saturated": _saturated,
+    "halotile.quotient": _divided,
+    "halotile.rounded": _whole,
+    "halotile.byte_table": _looked_up,
     "halotile.bitcast": lambda node, x: np.asarray(x[0], order="C").view(node.dtype),
     "halotile.gather": _gather,
     "halotile.gather_elements": _gather_elements,

@@ -3,7 +3,8 @@
     whole[0..3] = rounded sums of four columns            int32, a vector each
     y[column, 4 lanes] = packed(whole)                    two steps of narrowing, whose order one shuffle mends
 
-Each for itself takes two shuffles, a comparison with each end of the bytes, and a store of a quarter of a line.
+Each for itself takes two shuffles, a comparison with each end of the bytes, and a store of a quarter of a line. Bytes
+that are looked up for those that sums are rounded to are narrowed behind the lookup.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from tvm import tirx
 
 from ..emit.inline import key
 from ..instructions.byte_packs import TOGETHER, packed, packs
+from ..instructions.byte_tables import looked_up
 from ..kernel.context import Channel
+from ..operators.byte_tables import TABLE
 from ..operators.registry import attributes
 from ..words.group import Node
 from ..words.tvm_types import Buffer, Expr
@@ -28,27 +31,36 @@ Where = tuple[Expr, Expr, list[Expr], Expr]  # image, first vector of channels, 
 
 @dataclass(frozen=True)
 class Narrowing:
-    """The node that makes bytes of int32 or floats, and the ends that it holds them within."""
+    """The node that makes bytes of floats, the ends that it holds them within, and the node that looks bytes up for
+    them, where there is one."""
 
     node: Node
     low: int
     high: int
     zero: int
+    table: Node | None = None
 
     @property
     def dtype(self) -> str:
-        return self.node.results[0].dtype
+        return (self.table or self.node).results[0].dtype
 
     def whole(self, x: Expr) -> Expr:
         """The int32 of ``x`` that packing narrows: within ends that are not those of the type, where there are such."""
-        limits = np.iinfo(self.dtype)
+        if self.table is None:
+            return self._rounded(x, packed=True)
+        made = looked_up(self._rounded(x, packed=False), attributes(self.table.call)["words"])
+        return made if self.dtype == "uint8" else made.astype("int8").astype("int32")
+
+    def _rounded(self, x: Expr, packed: bool) -> Expr:
+        """``packed``: the ends of the type are held by what follows."""
+        limits = np.iinfo(self.node.results[0].dtype)
         if self.node.operator == SATURATED:
             low, high = (tirx.const(float(end), "float32") for end in (self.low, self.high))
             return tirx.min(tirx.Select(x > low, x, low), high).astype("int32")
         made = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", x)
         made = made + tirx.IntImm("int32", self.zero) if self.zero else made
-        made = tirx.max(made, tirx.IntImm("int32", self.low)) if self.low > limits.min else made
-        return tirx.min(made, tirx.IntImm("int32", self.high)) if self.high < limits.max else made
+        made = tirx.max(made, tirx.IntImm("int32", self.low)) if self.low > limits.min or not packed else made
+        return tirx.min(made, tirx.IntImm("int32", self.high)) if self.high < limits.max or not packed else made
 
 
 def write_tile(
@@ -72,13 +84,16 @@ def narrowing(conv: ConvKernel) -> Narrowing | None:
         return None
     if conv.costly or ctx.log is not None or ctx.apart is not None:
         return None
-    node = next((n for n in group.nodes if value in n.results), None)
+    made = {v: n for n in group.nodes for v in n.results}
+    node, table = made.get(value), None
+    if node is not None and node.operator == TABLE:
+        node, table = made.get(node.inputs[0]), node
     if node is None or node is group.anchor or node.operator not in (ROUNDED, SATURATED):
         return None
     if node.inputs[0].dtype != "float32":
         return None
     own = attributes(node.call)
-    return Narrowing(node, int(own["low"]), int(own["high"]), int(own.get("zero", 0)))
+    return Narrowing(node, int(own["low"]), int(own["high"]), int(own.get("zero", 0)), table)
 
 
 def write_bytes(conv: ConvKernel, narrowed: Narrowing, sums: Buffer, where: Where, blocks: int) -> None:
