@@ -27,6 +27,7 @@ from ..math import exponential, powers, remainder, trigonometry, wrapping
 from ..words.sizes import dim_of, narrowed, surely
 from ..words.tvm_types import Expr, Operation
 from .decided import Parted, end_of, is_known, on_indices
+from .written_out import gate_parts, narrows, normal_argument
 
 Source = Callable[[tuple[Expr, ...]], Expr]
 
@@ -94,20 +95,22 @@ class Inliner:
         self.choices: list[Expr] = []  # conditions that are open when the kernel is written
         self.divided: list[tuple[Expr, Expr]] = []  # axes that are divided, and by what
         self.parted: Parted | None = None  # an axis whose quotient and remainder are known
-        self._cache: dict[tuple[tuple[Operation, int], tuple[int, ...]], list[tuple[tuple[Expr, ...], Expr]]] = {}
+        self._cache: dict[
+            tuple[tuple[Operation, int], bool, tuple[int, ...]], list[tuple[tuple[Expr, ...], Expr]]
+        ] = {}
 
     def bind(self, value: Expr) -> Expr:
         if self._bind is None or self._guards or isinstance(value, (tirx.Var, prim.IntImm, prim.FloatImm)):
             return value
         return self._bind(value)
 
-    def at(self, tensor: te.Tensor, indices: Sequence[Expr]) -> Expr:
-        """The element of ``tensor`` at ``indices``, as an expression."""
+    def at(self, tensor: te.Tensor, indices: Sequence[Expr], wide: bool = False) -> Expr:
+        """The element of ``tensor`` at ``indices``, as an expression; ``wide``: before its stage narrows it."""
         source = self.sources.get(key(tensor))
         indices = tuple(indices)
         if source is None and not isinstance(tensor.op, te.ComputeOp):
             raise ValueError(f"stage {tensor.op.name} can't be inlined")
-        entries = self._cache.setdefault((key(tensor), _hash(indices)), [])
+        entries = self._cache.setdefault((key(tensor), wide, _hash(indices)), [])
         for known, value in entries:
             if all(tvm_ffi.structural_equal(a, b) for a, b in zip(known, indices)):
                 return value
@@ -120,6 +123,7 @@ class Inliner:
             axes = {axis.var: index for axis, index in zip(tensor.op.axis, indices)}
             self.declare(tensor.op)
             body = tensor.op.body[tensor.value_index]
+            body = tirx.Cast("int32", body.value) if wide else body
             if exponential.BELOW_ZERO in tensor.op.attrs:
                 value = exponential.exp_of_negative(self.bind(self.expression(body.args[0], axes)), self.bind)
             else:
@@ -156,7 +160,7 @@ class Inliner:
         if kind is prim.Max or kind is prim.Min:
             return self._extremum(kind, self.expression(expr.a, axes), self.expression(expr.b, axes))
         if kind is prim.Cast:
-            return tirx.Cast(expr.ty, self.expression(expr.value, axes))
+            return self._cast(expr, axes)
         if kind is prim.Not:
             return negation(self.expression(expr.a, axes))
         if kind is prim.BitwiseNot:
@@ -171,11 +175,17 @@ class Inliner:
             raise ValueError("a reduction can't be inlined")
         return expr
 
+    def _cast(self, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
+        """A cast; of what a stage here has narrowed, that of the number itself."""
+        if str(expr.ty.dtype) == "int32" and narrows(expr.value) and key(expr.value.args[0]) not in self.sources:
+            return self._read(expr.value, axes, wide=True)
+        return tirx.Cast(expr.ty, self.expression(expr.value, axes))
+
     def _operation(self, kind: type, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
         """An operation of two operands; those that have a form of their own as a whole take it."""
-        if kind is prim.Add and (x := _normal(expr)) is not None:
+        if kind is prim.Add and (x := normal_argument(expr)) is not None:
             return exponential.normal_cdf(self.bind(self.expression(x, axes)), self.bind)
-        gate = _gate(expr) if kind is prim.Mul else None
+        gate = gate_parts(expr) if kind is prim.Mul else None
         a, b = (self.expression(e, axes) for e in gate or (expr.a, expr.b))
         return exponential.gated(self.bind(a), self.bind(b), self.bind) if gate else self._binary(kind, a, b)
 
@@ -317,13 +327,16 @@ class Inliner:
         known = self._extents.get(index) if isinstance(index, tirx.Var) else None
         return known is not None and surely(lambda: known <= dim_of(extent))
 
+    def _read(self, load: Expr, axes: dict[Expr, Expr], wide: bool = False) -> Expr:
+        self._indexing += 1
+        indices = [_thin(self.expression(i, axes)) for i in load.args[1:]]
+        self._indexing -= 1
+        return self.at(load.args[0], indices, wide)
+
     def _call(self, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
         name = expr.op.name if isinstance(expr.op, tvm.ir.Op) else ""
         if name == "te.tensor_load":
-            self._indexing += 1
-            indices = [_thin(self.expression(i, axes)) for i in expr.args[1:]]
-            self._indexing -= 1
-            return self.at(expr.args[0], indices)
+            return self._read(expr, axes)
         if name.endswith("if_then_else"):
             return self._choice(expr.args[0], expr.args[1], expr.args[2], axes)
         args = [self.expression(a, axes) for a in expr.args]
@@ -347,29 +360,6 @@ class Inliner:
         if function in trigonometry.REDUCED and self._bind is not None and not self._guards:
             return function(x, self.bind, self._amend)
         return function(x, self.bind)
-
-
-def _gate(product: Expr) -> tuple[Expr, Expr] | None:
-    """(a, x) of a product a * sigmoid(x)."""
-    for value, factor in ((product.a, product.b), (product.b, product.a)):
-        if isinstance(factor, Call) and getattr(factor.op, "name", "") == "tirx.sigmoid":
-            return (value, factor.args[0]) if str(factor.ty.dtype) == "float32" else None
-    return None
-
-
-def _normal(total: Expr) -> Expr | None:
-    """x of a sum 0.5 + erf(x * sqrt(0.5)) * 0.5 in float32, as Relax writes it."""
-    half, term = total.a, total.b
-    if not (_is(half, 0.5) and isinstance(term, prim.Mul) and _is(term.b, 0.5) and isinstance(term.a, Call)):
-        return None
-    if getattr(term.a.op, "name", "") != "tirx.erf" or str(total.ty.dtype) != "float32":
-        return None
-    inside = term.a.args[0]
-    return inside.a if isinstance(inside, prim.Mul) and _is(inside.b, 0.5**0.5) else None
-
-
-def _is(expr: Expr, value: float) -> bool:
-    return isinstance(expr, prim.FloatImm) and abs(expr.value - value) < 1e-7
 
 
 def _is_divisor(expr: Expr) -> bool:

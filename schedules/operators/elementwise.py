@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm import te, tirx
 
+from ..emit.written_out import HELD
 from ..math.wrapping import number, width
 from ..words.tvm_types import Expr
 from .common import broadcast_read, broadcast_shape, dtype_of, elementwise, shape_of
@@ -60,7 +61,7 @@ def saturated(x: te.Tensor, *, low: float, high: float, dtype: str) -> te.Tensor
         held = tirx.min(tirx.Select(v > bottom, v, bottom), top)
         return held.astype(dtype)
 
-    return te.compute(shape_of(x), lambda *i: apply(x(*i)), name="saturated", attrs={WITHIN: True})
+    return te.compute(shape_of(x), lambda *i: apply(x(*i)), name="saturated", attrs={WITHIN: True, HELD: True})
 
 
 @define("halotile.rounded", shapes=same)
@@ -71,7 +72,7 @@ def rounded(x: te.Tensor, *, zero: int, low: int, high: int, dtype: str) -> te.T
         whole = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", v) + tirx.const(zero, "int32")
         return tirx.min(tirx.max(whole, tirx.const(low, "int32")), tirx.const(high, "int32")).astype(dtype)
 
-    return te.compute(shape_of(x), lambda *i: apply(x(*i)), name="rounded", attrs={WITHIN: True})
+    return te.compute(shape_of(x), lambda *i: apply(x(*i)), name="rounded", attrs={WITHIN: True, HELD: True})
 
 
 @define("halotile.modulo", shapes=broadcast)

@@ -1,0 +1,51 @@
+"""Expressions that models and operators write out, of which there is a shorter form.
+
+    0.5 + erf(x * sqrt(0.5)) * 0.5     the normal distribution of x
+    a * sigmoid(x)                     a gate
+    int32(uint8(x)), 0 <= x <= 255     x
+"""
+
+from __future__ import annotations
+
+from tvm import te
+from tvm.ir import Call
+from tvm.ir.prim import expr as prim
+
+from ..words.tvm_types import Expr
+
+HELD = "halotile.held"  # of a stage: it narrows numbers that its type holds
+_NARROW = ("int8", "uint8", "int16", "uint16")
+
+
+def gate_parts(product: Expr) -> tuple[Expr, Expr] | None:
+    """(a, x) of a product a * sigmoid(x)."""
+    for value, factor in ((product.a, product.b), (product.b, product.a)):
+        if isinstance(factor, Call) and getattr(factor.op, "name", "") == "tirx.sigmoid":
+            return (value, factor.args[0]) if str(factor.ty.dtype) == "float32" else None
+    return None
+
+
+def normal_argument(total: Expr) -> Expr | None:
+    """x of a sum 0.5 + erf(x * sqrt(0.5)) * 0.5 in float32, as Relax writes it."""
+    half, term = total.a, total.b
+    if not (_is(half, 0.5) and isinstance(term, prim.Mul) and _is(term.b, 0.5) and isinstance(term.a, Call)):
+        return None
+    if getattr(term.a.op, "name", "") != "tirx.erf" or str(total.ty.dtype) != "float32":
+        return None
+    inside = term.a.args[0]
+    return inside.a if isinstance(inside, prim.Mul) and _is(inside.b, 0.5**0.5) else None
+
+
+def narrows(expr: Expr) -> bool:
+    """True if ``expr`` is an element of a stage whose body is a cast of a number that its type of at most 16 bits
+    holds, so that an int32 may be made of the number itself."""
+    if not isinstance(expr, Call) or getattr(expr.op, "name", "") != "te.tensor_load":
+        return False
+    tensor = expr.args[0]
+    if not isinstance(tensor.op, te.ComputeOp) or HELD not in tensor.op.attrs or str(tensor.dtype) not in _NARROW:
+        return False
+    return isinstance(tensor.op.body[tensor.value_index], prim.Cast)
+
+
+def _is(expr: Expr, value: float) -> bool:
+    return isinstance(expr, prim.FloatImm) and abs(expr.value - value) < 1e-7
