@@ -20,8 +20,8 @@ from tvm import tirx
 
 from ...schedules.emit import builder
 from ...schedules.emit.builder import STACK_BYTES, sequence
+from ...schedules.instructions import byte_tables as lookups
 from ...schedules.instructions import prefetch
-from ...schedules.instructions.byte_tables import has_lookup
 from ...schedules.words.tvm_types import Buffer, IRModule, PrimFunc, Stmt
 from ...targets.target import Target
 from ...version import __version__
@@ -82,7 +82,9 @@ def _versions() -> str:
 
 
 # And this file: what follows the key.
-CODE = (byte_tables, extremes, held_sizes, imported_ir, jump_tables, narrowing, streaming, builder, prefetch, keys)
+CODE = (
+    byte_tables, extremes, held_sizes, imported_ir, jump_tables, lookups, narrowing, streaming, builder, prefetch, keys,
+)  # fmt: skip
 
 
 def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, int]]:
@@ -109,7 +111,7 @@ def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, in
                 stores[var.name_hint] = count
     if rounds_vectors(target):
         lowered = {var: narrow(function) for var, function in lowered.items()}
-    if has_lookup(target):
+    if lookups.has_lookup(target):
         lowered = {var: with_tables(function) for var, function in lowered.items()}
     if has_extremes(target):
         lowered = {var: with_extremes(function, target) for var, function in lowered.items()}
