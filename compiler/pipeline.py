@@ -35,6 +35,7 @@ from ..schedules.words.atoms import KNOWN
 from ..schedules.words.choice import AlgorithmRefusal, Choice
 from ..schedules.words.sizes import SYMBOLS, TYPICAL, at_sizes, no_symbols, plan_for
 from . import rewrites
+from .deep import deep
 from .dump import dump_stage
 from .given import ModelGiven
 from .invariants import check_stage
@@ -78,7 +79,7 @@ def _run(build: Build, options: Options, output: Path | None) -> Build:
         from .codegen.library import check_linkers
 
         check_linkers(options.target, options.formats, options.cc)
-    with _TURN, no_symbols():
+    with _TURN, deep(), no_symbols():
         if _open(build):
             plan_for(build.imported.symbols, build.imported.conditions)
         for stage in STAGES[len(build.seconds):]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import halotile
@@ -148,3 +149,25 @@ def test_columns_that_the_type_of_the_indices_does_not_count(dtype: str, depth: 
     wide = np.where(wide < 0, wide + depth, wide)
     wanted = np.where(wide[:, None] == np.arange(depth), 7, 5)
     np.testing.assert_array_equal(evaluate(model, feeds)["o0"], wanted)
+
+
+def test_deep_expressions_for_callers_that_are_deep_themselves() -> None:
+    """A kernel whose expression is more than a thousand frames deep, compiled 700 frames deep; Python's limit
+    is what it was then."""
+    limit = sys.getrecursionlimit()
+    g = Graphs(np.random.default_rng(0))
+    value = np.array([2, 3, -3, 1, 0, 7, -1], "int64")
+    exponent = np.array([63, 40, 2, 9, 0, 22, 65], "int64")
+    g.inputs.update(x=value, e=exponent)
+    x, e = Tensor("x", value, "x"), Tensor("e", exponent, "e")
+    with np.errstate(all="ignore"):
+        g.output(g.node("Pow", [g.node("Pow", [x, e], once := powers(value, exponent)), e], powers(once, exponent)))
+
+    def beneath(frames: int) -> None:
+        if frames:
+            beneath(frames - 1)
+        else:
+            run(g, exact=False)
+
+    beneath(700)
+    assert sys.getrecursionlimit() == limit
