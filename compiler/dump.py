@@ -52,6 +52,7 @@ def _printable(module: IRModule) -> IRModule:
     import tvm
     from tvm import relax
 
+    from ..schedules.operators.of_sizes import TABLE
     from ..schedules.operators.registry import attributes
     from ..schedules.words.group import CONTROL
 
@@ -65,7 +66,7 @@ def _printable(module: IRModule) -> IRModule:
 
     def bound(binding: Binding) -> Binding:
         call = binding.value
-        if not isinstance(call, tvm.ir.Call) or call.op.name not in CONTROL:
+        if not isinstance(call, tvm.ir.Call) or call.op.name not in (*CONTROL, TABLE):
             return binding
         given: dict[str, Expr] = {}
         for name, value in attributes(call).items():

@@ -131,11 +131,12 @@ def import_(build: Build) -> None:
 
 def _in_steps(build: Build, rows: int) -> None:
     """Replaces the network by one step of its stream, whose shapes are fixed."""
+    from ..passes.simplify.size_tables import spread
     from .stream.build import build_stream
 
     if build.options.simplify:  # the open network, whose views and pads are then few
         rewrites.simplify(build)
-    build.imported, build.stream = build_stream(build.imported, build.module, rows)
+    build.imported, build.stream = build_stream(build.imported, spread(build.module), rows)
     if (fit := build.options.fit) is not None:
         build.stream = replace(build.stream, columns=fit.columns)
     build.module = build.imported.module

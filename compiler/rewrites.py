@@ -29,15 +29,17 @@ def reassociate(build: Build) -> None:
     what it leaves is simplified again."""
     from ..passes.reassociate import Reassociate
     from ..passes.simplify import Simplify
+    from ..passes.simplify.size_tables import spread
 
     options, rounding = build.options, build.options.policy.rounding
     if not options.simplify:
         return
+    build.module = spread(build.module)
     result = Reassociate(rounding != "exact").apply(build.module, options.target)
     _keep(build, "reassociate", result)
     if result.changed:
         cleaned = Simplify(float_mode=rounding, check=options.check).apply(build.module, options.target)
-        build.module = cleaned.module
+        build.module = spread(cleaned.module)
 
 
 def dots(build: Build) -> None:

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ...passes.fuse.graph import build_graph
+from ...passes.simplify.size_tables import spread
 from .find import find_reach
 from .words import Reach
 
@@ -20,7 +21,7 @@ def model_reach(build: Build) -> tuple[Reach, ...]:
     """The reach of every output of the model, as it is simplified."""
     imported = build.imported
     names = [spec.name for spec in imported.inputs], [spec.name for spec in imported.outputs]
-    return find_reach(build_graph(build.module), names, imported.symbols, imported.conditions)
+    return find_reach(build_graph(spread(build.module)), names, imported.symbols, imported.conditions)
 
 
 def plain_reach(build: Build) -> tuple[Json, ...]:

@@ -22,6 +22,7 @@ from .convert import constant, expression, read, with_sizes
 from .graph import CONST, INPUT, ITEM, OPAQUE, GraphNode
 from .interpret import interpret
 from .rule import EXACT, Rule
+from .size_tables import symbols_of
 
 _DEEPEST = 10
 _LARGEST = 1 << 22
@@ -146,7 +147,7 @@ def _function(outputs: list[GraphNode], cut: list[GraphNode]) -> tuple[relax.Fun
         var = relax.DataflowVar(f"v{len(bindings)}", node.ty)
         bindings.append(relax.VarBinding(var, expression(node, [exprs[i] for i in node.inputs])))
         exprs[node] = var
-    symbols = list(dict.fromkeys(s for n in exprs for s in relax.analysis.tir_vars_in_type(n.ty)))
+    symbols = list(dict.fromkeys(s for n in exprs for s in symbols_of(n)))
     if symbols:
         parameters.append(relax.Var("lengths", relax.ShapeType(symbols)))
     result = relax.Tuple([exprs[o] for o in outputs])

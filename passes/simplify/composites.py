@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...schedules.operators.of_sizes import TABLE
 from ...schedules.words.tvm_types import Attribute
 from .anchors import CONVOLUTIONS, TRANSPOSED
 from .broadcasts import BROADCASTING
@@ -70,7 +71,23 @@ def composites(graph: Graph) -> list[Composite]:
             if len(members) > 1 and taken.isdisjoint(members):
                 taken.update(members)
                 found.append(Composite(operator, tuple(members), attributes))
+    found = _with_tables(found, order, place)
     return sorted(found, key=lambda c: place[c.result])
+
+
+def _with_tables(found: list[Composite], order: list[GraphNode], place: dict[GraphNode, int]) -> list[Composite]:
+    """The composites, and readers that are none, with the tables of open sizes that only they read: these are constants
+    where the sizes are known."""
+    of: dict[GraphNode, Composite] = {m: c for c in found for m in c.members}
+    for node in reversed(order):
+        reader = _only_reader(node)
+        if node in of or reader is None or not _own(node) or node.op != TABLE:
+            continue
+        whole = of.get(reader) or Composite(reader.op, (reader,))
+        members = tuple(sorted((*whole.members, node), key=place.__getitem__))
+        joined = Composite(whole.operator, members, whole.attributes)
+        of.update(dict.fromkeys(members, joined))
+    return list({id(c): c for c in of.values()}.values())
 
 
 def _own(node: GraphNode) -> bool:

@@ -38,13 +38,16 @@ def run(graph: Graph, rules: Sequence[Rule], check: Check | None = None) -> Reco
     record = Record()
     if graph.dead:
         record.applied["dead-code"] = graph.dead
-    early, late = (_by_root([r for r in rules if r.late == flag]) for flag in (False, True))
+    early, late, last = (_by_root([r for r in rules if r.late + 2 * r.last == turn]) for turn in range(3))
     while True:
         record.declined.clear()
         for name, count in share_common(graph).items():
             record.applied[name] += count
         if not _sweep(graph, early, record, check) and not _sweep(graph, late, record, check):
-            return record
+            break
+    while _sweep(graph, last, record, check):
+        pass
+    return record
 
 
 def _by_root(rules: Sequence[Rule]) -> Callable[[str], list[Rule]]:

@@ -17,6 +17,7 @@ from tvm.ir import GlobalVar
 
 from ...schedules.operators import control, reference
 from ...schedules.operators import registry as operator
+from ...schedules.operators.of_sizes import TABLE, at_sizes
 from ...schedules.words.group import CONTROL
 from ...schedules.words.tvm_types import Expr
 from .convert import expression, read
@@ -54,6 +55,8 @@ def _value(node: GraphNode, inputs: list[Any]) -> Any:
     if node.op in CONTROL:
         results = control.evaluate(node.op, operator.attributes(node), inputs, _body)
         return results[0] if node.is_tensor else results
+    if node.op == TABLE:
+        return _table(node, inputs)
     value = evaluate(node, inputs)
     if value is None:
         value = _by_definition(node, inputs)
@@ -76,6 +79,12 @@ def _body(function: relax.Function, inputs: Sequence[np.ndarray]) -> list[np.nda
     """The results of the body of a loop or a branch."""
     graph = read(function)
     return interpret(graph.outputs, dict(zip(graph.inputs, map(np.asarray, inputs))))
+
+
+def _table(node: GraphNode, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """A table of sizes that are known."""
+    graph = read(at_sizes(node.attrs["body"], node.operands[0]))
+    return interpret(graph.outputs, dict(zip(graph.inputs[1:], inputs)))[0]
 
 
 def _windows(

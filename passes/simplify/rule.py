@@ -54,6 +54,8 @@ class Rule(ABC):
     roots: ClassVar[frozenset[str]] = frozenset()
     #: Tried only where no other rule has anything left to do: a move that would hide a pattern from the others.
     late: ClassVar[bool] = False
+    #: Tried once no other rule has anything left to do, and none is tried behind it.
+    last: ClassVar[bool] = False
 
     @abstractmethod
     def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:

@@ -21,6 +21,7 @@ from . import (
     requantised,
     scales,
     sinks,
+    size_tables,
     slices,
     softmax,
     space,
@@ -125,6 +126,8 @@ def all_rules(float_mode: str = "strict") -> list[Rule]:
         strength.SubtractConstant(),
         strength.Repeated(),
         strength.AbsorbNegation(),
+        # what is left of arithmetic on sizes
+        size_tables.TableOfSizes(),
     ]
 
 

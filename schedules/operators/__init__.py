@@ -17,6 +17,7 @@ from . import (  # noqa: F401
     indexing,
     linear,
     movement,
+    of_sizes,
     overrides,
     pool,
     recurrent,

@@ -46,6 +46,7 @@ class Operator:
     ``dtypes``      of the results, where they are not that of the first operand
     ``movable``     a function of one element, past which rewrites may move views, slices and repetitions
     ``reference``   the result by NumPy, of operands in a wide dtype and the attributes: what ``--check`` compares with
+    ``typed``       the type of the results from the call alone, where operands are no tensors
     """
 
     name: str
@@ -54,6 +55,7 @@ class Operator:
     dtypes: tuple[str | None, ...] = ()
     movable: bool = False
     reference: Reference | None = None
+    typed: Callable[[Call], Type] | None = None
 
 
 _OWN: dict[str, Operator] = {}
@@ -67,6 +69,7 @@ def define(
     dtypes: Sequence[str | None] = (),
     movable: bool = False,
     reference: Reference | None = None,
+    typed: Callable[[Call], Type] | None = None,
 ) -> Callable[[TEFunction], TEFunction]:
     """Registers ``name`` as a Relax operator whose meaning (and so its type) is the decorated TE function.
 
@@ -79,7 +82,7 @@ def define(
         if name in _OWN:
             raise ValueError(f"operator {name} is defined twice")
         rule = same if movable and shapes is None else shapes
-        _OWN[name] = Operator(name, function, rule, tuple(dtypes), movable, reference)
+        _OWN[name] = Operator(name, function, rule, tuple(dtypes), movable, reference, typed)
         _ir_ffi.RegisterOp(name, function.__doc__ or name)
         op = Op.get(name)
         op.set_attr("FInferType", _infer_type)
@@ -213,8 +216,10 @@ def _without_literals(call_: Call) -> Call:
 
 
 def _infer_type(call_: Call, _context: object) -> Type:
-    shapes = [[getattr(d, "value", d) for d in a.ty.shape.values] for a in call_.args]
     record = _OWN[call_.op.name]
+    if record.typed is not None:
+        return record.typed(call_)
+    shapes = [[getattr(d, "value", d) for d in a.ty.shape.values] for a in call_.args]
     if record.shapes is not None and not all(isinstance(d, int) for s in shapes for d in s):
         open_ = record.shapes(shapes, attributes(call_))
         first, dtypes = str(call_.args[0].ty.dtype.dtype), record.dtypes or (None,) * len(open_)

@@ -38,7 +38,7 @@ ENTRIES = [
         ),
         "",
     ),
-    Entry("i - j >= 0 of Ranges", [((B, B), F32)], triangle, "where", open_left="arange reshape greater_equal where"),
+    Entry("i - j >= 0 of Ranges", [((B, B), F32)], triangle, "where", open_left="halotile.of_sizes where"),
     Entry(
         "Not(Less(a,b)) floats",
         X2 * 2,

@@ -59,7 +59,7 @@ def _(g: Raw, d: Dims) -> Any:
     )
 
 
-@twin("a variance by one less than the length", {"n": 3}, least=2)
+@twin("a variance by one less than the length", least=2)
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, d.n, 4))
     c = g("Sub", x, g.mean(x, [1]))
@@ -67,7 +67,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Div", s, as_float(g, g("Sub", g.size(x, 1), g.const(1))))
 
 
-@twin("a causal mask of i - j >= 0", {"n": 3})
+@twin("a causal mask of i - j >= 0")
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, d.n))
     r = positions(g, x, 2)
@@ -76,14 +76,14 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Where", keep, x, g.f(LOW))
 
 
-@twin("a causal mask of two Ranges", {"n": 3})
+@twin("a causal mask of two Ranges")
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, d.n))
     keep = g("LessOrEqual", g.unsqueeze(positions(g, x, 3), 0), g.unsqueeze(positions(g, x, 2), 1))
     return g("Where", keep, x, g.f(LOW))
 
 
-@twin("a causal mask of j < i + 1", {"n": 3})
+@twin("a causal mask of j < i + 1")
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, d.n))
     r = positions(g, x, 3)
@@ -91,7 +91,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Where", g.unsqueeze(keep, 0, 1), x, g.f(LOW))
 
 
-@twin("a causal mask of i - j, expanded, inverted and scaled", {"n": 5})
+@twin("a causal mask of i - j, expanded, inverted and scaled")
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, d.n))
     r = positions(g, x, 3)
@@ -100,7 +100,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Add", x, g("Mul", g("Sub", g.f(1), wide), g.f(LOW)))
 
 
-@twin("a mask of a window, |i - j| < 3", {"n": 5})
+@twin("a mask of a window, |i - j| < 3")
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, d.n))
     r = positions(g, x, 3)
@@ -295,7 +295,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Add", g("Mul", y, g.weight(1, 6, 1, 1)), g.weight(1, 6, 1, 1))
 
 
-@twin("rotary: positions times frequencies by a MatMul", {"n": 8})
+@twin("rotary: positions times frequencies by a MatMul")
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, 4))
     p = as_float(g, g.unsqueeze(positions(g, x, 2), 0))

@@ -161,7 +161,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Add", x, g("Where", g("Not", part), g.f(LOW), g.f(0)))
 
 
-@twin("a causal mask of Range and Less", {"n": 4})
+@twin("a causal mask of Range and Less")
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, d.n))
     row, column = g.unsqueeze(positions(g, x, 2), 1), g.unsqueeze(positions(g, x, 2), 0)
@@ -169,7 +169,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Add", x, g.unsqueeze(mask, 0, 1))
 
 
-@twin("a causal mask of Trilu", {"n": 4})
+@twin("a causal mask of Trilu")
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, d.n))
     square = g("Concat", length(g, x, 2), length(g, x, 2), axis=0)
@@ -177,7 +177,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Add", x, g.unsqueeze(mask, 0, 1))
 
 
-@twin("a causal mask of Trilu of ones and Where", {"n": 3})
+@twin("a causal mask of Trilu of ones and Where")
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, d.n))
     square = g("Concat", length(g, x, 2), length(g, x, 2), axis=0)
@@ -185,7 +185,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Where", g("Equal", g.unsqueeze(ones, 0, 1), g.f(0)), g.f(LOW), x)
 
 
-@twin("a causal mask of a Mul with Cast", {"n": 4})
+@twin("a causal mask of a Mul with Cast")
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, d.n))
     row = positions(g, x, 2)
@@ -267,7 +267,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Add", x, g("CumSum", ones, g.const(1)))
 
 
-@twin("rotary: a table of cosines by an outer product", {"n": 5})
+@twin("rotary: a table of cosines by an outer product", {"n": 3})
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 2, d.n, 4))
     place = g("Cast", positions(g, x, 2), to=TensorProto.FLOAT)
@@ -301,7 +301,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Add", x, g("Tanh", part))
 
 
-@twin("a grid of Range, Expand and Concat", {"h": 6, "w": 6})
+@twin("a grid of Range, Expand and Concat")
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, d.h, d.w, 2))
     rows, columns = g.unsqueeze(positions(g, x, 1), 1), g.unsqueeze(positions(g, x, 2), 0)
@@ -324,7 +324,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("ReduceMean", wide, g.const([1]), keepdims=1), g("Relu", y)
 
 
-@twin("an EyeLike of a square", {"n": 4})
+@twin("an EyeLike of a square")
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.n, d.n))
     return g("Add", x, g("EyeLike", x))
@@ -341,14 +341,14 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Softmax", g("Add", g("Softmax", g("Add", x, mask()), axis=-1), mask()), axis=-1)
 
 
-@twin("Size of a tensor, a mean by a division", {"n": 3})
+@twin("Size of a tensor, a mean by a division")
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, d.n, 4))
     total = g("ReduceSum", x, g.const([1]), keepdims=1)
     return g("Div", total, g("Cast", g.size(x, 1), to=TensorProto.FLOAT))
 
 
-@twin("Gather of a Range that walks backwards", {"n": 3}, least=3)
+@twin("Gather of a Range that walks backwards", least=3)
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, d.n, 3))
     at = g("Range", g("Sub", g.size(x, 1), g.const(1)), g.const(-1), g.const(-1))

@@ -41,7 +41,7 @@ TURNED: list[tuple[tuple, tuple]] = [
     ((-1, BACK, -1), (-1, 0, -1)), ((0, -3, 2), (-2, BACK, -1)), ((5, BACK, -1), (0, 3, 1)), ((5, 1, -2), (0, 1, 1)),
 ]  # fmt: skip
 for _first, _second in TURNED:
-    _extra = {"n": 0 if _first == _second == (-1, BACK, -1) else 5 * ((_first[2] < 0) + (_second[2] < 0))}
+    _extra = {"n": 0 if _first == _second == (-1, BACK, -1) else int(_first[2] < 0 and _second[2] < 0)}
     twin(f"x[{':'.join(map(str, _first))}][{':'.join(map(str, _second))}]", _extra, least=10)(
         lambda g, d, a=_first, b=_second: g("Relu", g.slice(g.slice(g.input("x", (d.b, d.n)), 1, *a), 1, *b))
     )
@@ -267,7 +267,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g.slice(g.slice(g("Relu", g("Concat", x, y, axis=1)), 1, 1, -1), 1, 1, -1)
 
 
-@twin("windows cut and put back (Swin shift)", {"n": 6}, least=4)
+@twin("windows cut and put back (Swin shift)", {"n": 5}, least=4)
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, d.n, 3))
     y = g("Concat", g.slice(x, 1, 2, END), g.slice(x, 1, 0, 2), axis=1)
@@ -293,14 +293,14 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Add", g.unsqueeze(g("Gather", x, g.const(-1), axis=1), 1), g.slice(x, 1, -1, END))
 
 
-@twin("slices of several axes at once, of which some turn", {"h": 2, "w": 5}, least=8)
+@twin("slices of several axes at once, of which some turn", {"h": 2, "w": 3}, least=8)
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 3, d.h, d.w))
     y = g("Slice", x, g.const([0, -1]), g.const([-2, BACK]), g.const([2, 3]), g.const([2, -1]))
     return g("Slice", y, g.const([-1, 0]), g.const([BACK, END]), g.const([3, 2]), g.const([-1, 1]))
 
 
-@twin("a turn of one axis and a slice of the other", {"w": 3}, least=4)
+@twin("a turn of one axis and a slice of the other", least=4)
 def _(g: Raw, d: Dims) -> Any:
     x = g.input("x", (d.b, 3, d.h, d.w))
     return g.slice(g.slice(x, 3, -1, BACK, -1), 2, 1, END)
@@ -313,7 +313,7 @@ def _(g: Raw, d: Dims) -> Any:
     return g("Relu", g.slice(g.slice(y, 2, -1, BACK, -1), 3, -1, BACK, -1))
 
 
-@twin("slice of concat: a part of a piece, turned", {"n": 4}, least=6)
+@twin("slice of concat: a part of a piece, turned", least=6)
 def _(g: Raw, d: Dims) -> Any:
     x, y = g.input("x", (d.b, 4, 3)), g.input("y", (d.b, d.n, 3))
     return g("Relu", g.slice(g("Concat", x, y, axis=1), 1, -1, 3, -1))
