@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from tvm import relax
 
+from ...schedules.words.dims import bounds
 from ...schedules.words.sizes import product
 from .graph import CONST, Graph, GraphNode
 from .open_slices import dims
-from .patterns import is_float, is_value, near, scalar
+from .patterns import is_float, is_value, near, scalar, uniform
 from .positions import is_one, lattice
 from .rule import EXACT, STRICT, Declined, Rewrite, RewriteBuilder, Rule
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
 
+#: The number of each type of floats from which on 1 more is rounded away.
+MOST = {"float32": 1 << 24, "float64": 1 << 53}
 _VIEWS = frozenset(f"relax.{n}" for n in "reshape expand_dims squeeze broadcast_to".split())
 
 
@@ -81,7 +85,8 @@ def _number(node: GraphNode, graph: Graph) -> SizeLike | None:
 class RunningSumOfOnes(Rule):
     """cumsum(ones)    ->    range(1, n + 1)
 
-    Integers that are all one number: their running sum counts in steps of it.
+    Integers that are all one number: their running sum counts in steps of it. Floats that are all 1 count as well, up
+    to the number to which their type adds no 1 any more (2^24 in float32), where a sum one by one stays.
     """
 
     name = "running-sum-of-ones"
@@ -90,20 +95,37 @@ class RunningSumOfOnes(Rule):
     roots = frozenset(("halotile.cumsum",))
 
     def match(self, node: GraphNode, graph: Graph) -> Rewrite | Declined | None:
-        found, shape = lattice(node, graph), dims(node.shape)
-        if found is None or shape is None or node.inputs[0].op == CONST:
+        shape = dims(node.shape)
+        if shape is None or node.inputs[0].op == CONST:
             return None
-        axis = int(node.attr("axis")) % node.rank
-        stride, count = found.steps[axis], shape[axis]
-        if stride < 1:
+        run = _counts(node, shape) if is_float(node) else _steps(node, graph)
+        if run is None or run[1] < 1:
             return None  # ranges count upwards
+        start, stride = run
+        axis = int(node.attr("axis")) % node.rank
+        most = MOST.get(node.dtype)
 
         def build(b: RewriteBuilder) -> GraphNode:
-            ends = (b.dim(found.start), b.dim(found.start + stride * count))
-            view = b.call(relax.op.arange, *ends, stride, node.dtype)
+            ends = (b.dim(start), b.dim(start + stride * shape[axis]))
+            view = b.call(relax.op.arange, *ends, stride, "int64" if most else node.dtype)
+            if most and bounds(shape[axis])[1] > most:
+                view = b.call(relax.op.minimum, view, b.const(np.array(most, "int64")))
+            view = b.call(relax.op.astype, view, node.dtype) if most else view
             if node.rank > 1:
                 view = b.call(relax.op.reshape, view, [b.dim(d) if a == axis else 1 for a, d in enumerate(shape)])
             wide = any(not is_one(d) for a, d in enumerate(shape) if a != axis)
             return b.call(relax.op.broadcast_to, view, list(node.shape or ())) if wide else view
 
         return Rewrite(build)
+
+
+def _steps(node: GraphNode, graph: Graph) -> tuple[SizeLike, int] | None:
+    found = lattice(node, graph)
+    return None if found is None else (found.start, found.steps[int(node.attr("axis")) % node.rank])
+
+
+def _counts(node: GraphNode, shape: list[SizeLike]) -> tuple[SizeLike, int] | None:
+    """Where running sums of floats that are all 1 begin, and their step."""
+    if uniform(node.inputs[0]) != 1 or node.dtype not in MOST or node.attr("reverse"):
+        return None
+    return (0 if node.attr("exclusive") else 1), (1 if not is_one(shape[int(node.attr("axis")) % node.rank]) else 0)

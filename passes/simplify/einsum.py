@@ -14,6 +14,7 @@ from .patterns import is_float
 from .positions import is_one
 from .requantised import BYTES
 from .rule import STRICT, Declined, Rewrite, RewriteBuilder, Rule
+from .size_tables import of_sizes
 
 if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
@@ -58,8 +59,8 @@ class EinsumAsMatmul(Rule):
     """einsum('bhid,bhjd->bhij', q, k)    ->    matmul(q, permute(k))
 
     Two operands, each letter once in each: letters of both and the result are batch dims, letters of both only are
-    summed over. Several columns or summed letters are flattened to one, and several rows where there is a batch. An
-    einsum counts as several operators.
+    summed over. Several columns or summed letters are flattened to one, and several rows where there is a batch. Where
+    nothing is summed over, a table of open sizes is a product of elements. An einsum counts as several operators.
     """
 
     name = "einsum-as-matmul"
@@ -74,8 +75,6 @@ class EinsumAsMatmul(Rule):
         a, b = node.inputs
         if a.shape is None or b.shape is None:
             return Declined("a rank is open")
-        if not plan.summed:
-            return Declined("nothing is summed over")
         if plan.columns and plan.rows and plan.out.index(plan.columns[0]) < plan.out.index(plan.rows[0]):
             plan = Contraction(plan.b, plan.a, plan.out, plan.batch, plan.columns, plan.rows, plan.summed)
             a, b = b, a
@@ -83,6 +82,10 @@ class EinsumAsMatmul(Rule):
         size = dict(zip(letters, dims))
         if any(not graph.same_dim(size[x], d) for x, d in zip(letters, dims)):
             return Declined("a dim of one is broadcast")
+        if not plan.summed:
+            if not all(i.op == CONST or of_sizes(i) for i in node.inputs):
+                return Declined("nothing is summed over")
+            return Rewrite(lambda builder: _each_by_each(builder, plan, a, b, size))
         flattened = (plan.rows if plan.batch else "") + plan.columns + plan.summed
         if any(not isinstance(size[x], int) for x in flattened):
             return Declined("a dim that is no batch dim is open")
@@ -104,6 +107,17 @@ def _product(
     if list(product.shape or ()) != shape:
         product = b.call(op.reshape, product, shape)
     return _arranged(b, product, letters, plan.out, [size[c] for c in plan.out])
+
+
+def _each_by_each(
+    b: RewriteBuilder, plan: Contraction, left: GraphNode, right: GraphNode, size: dict[str, SizeLike]
+) -> GraphNode:
+    """The product of elements, each operand with dims of one for the letters that it lacks."""
+    operands = []
+    for x, have in ((left, plan.a), (right, plan.b)):
+        want = "".join(c for c in plan.out if c in have)
+        operands.append(_arranged(b, x, have, want, [size[c] if c in have else 1 for c in plan.out]))
+    return b.call(op.multiply, *operands)
 
 
 def _arranged(b: RewriteBuilder, x: GraphNode, have: str, want: str, shape: list[SizeLike]) -> GraphNode:

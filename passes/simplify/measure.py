@@ -48,7 +48,7 @@ _STRENGTH = {
 }
 _DEFAULT = 6
 #: Operators that stand for several: a general einsum is worth this many plain ones; a scan is a kernel of its own.
-_SIZE = {"halotile.einsum": 8, "halotile.cumsum": 3}
+_SIZE = {"halotile.einsum": 8, "halotile.cumsum": 8}
 OPEN_DIM = 8
 
 

@@ -17,10 +17,11 @@ from halotile.compiler.state import Build, Options
 from halotile.passes.simplify.convert import read
 from halotile.passes.simplify.graph import CONST, INPUT
 from halotile.targets.resolve import resolve
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 LOW = float(np.finfo(np.float32).min)
 TABLE = "halotile.of_sizes"
+FALSE = numpy_helper.from_array(np.array([False]))
 
 
 def as_float(g: Raw, value: str) -> str:
@@ -148,6 +149,48 @@ def test_a_sum_over_a_table_is_no_piece_of_one(tools: Any) -> None:
     build = built(model)
     assert left(build)["sum"] == 1 and left(build)[TABLE] == 1
     assert_as_onnxruntime(tools, model, build, (2, 1), (2, 5))
+
+
+def sums_of_ones(g: Raw, x: str) -> str:
+    """Positions as DETR counts them: running sums of a mask that is 1 everywhere."""
+    ones = g("Cast", g("Not", g("ConstantOfShape", g("Shape", x), value=FALSE)), to=TensorProto.FLOAT)
+    return g("Add", x, g("CumSum", ones, g.const(1)))
+
+
+def angles(g: Raw, x: str) -> str:
+    row = as_float(g, positions(g, g.size(x, 0)))
+    return g("Add", x, g("Cos", g("Einsum", row, g.f([1.0, 0.1, 0.01]), equation="i,j->ij")))
+
+
+@pytest.mark.parametrize(("make", "shape"), [(sums_of_ones, (2, "n")), (angles, ("n", 3))])
+def test_sums_of_ones_and_products_of_each_by_each_are_pieces(
+    tools: Any, make: Callable[[Raw, str], str], shape: tuple[int | str, ...]
+) -> None:
+    model = model_of(make, *shape)
+    build = built(model)
+    assert left(build) == Counter({TABLE: 1, "add": 1})
+    assert_as_onnxruntime(tools, model, build, *(tuple(n if d == "n" else d for d in shape) for n in (1, 2, 13)))
+
+
+def test_sums_of_ones_stay_where_float32_adds_no_more(tools: Any) -> None:
+    def make(g: Raw, x: str) -> str:
+        ones = g("Cast", g("Not", g("ConstantOfShape", g("Shape", x), value=FALSE)), to=TensorProto.FLOAT)
+        total = g("CumSum", ones, g.const(0))
+        return g("Mul", g.slice(x, 0, -2, np.iinfo(np.int64).max), g.slice(total, 0, -2, np.iinfo(np.int64).max))
+
+    model = model_of(make, "n")
+    build = built(model)
+    assert left(build)["halotile.cumsum"] == 0
+    assert_as_onnxruntime(tools, model, build, ((1 << 24) + 3,))
+
+
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_sums_of_another_float_or_from_the_end_are_left(reverse: int) -> None:
+    def make(g: Raw, x: str) -> str:
+        value = numpy_helper.from_array(np.array([1.0 if reverse else 0.1], np.float32))
+        return g("Add", x, g("CumSum", g("ConstantOfShape", g("Shape", x), value=value), g.const(0), reverse=reverse))
+
+    assert left(built(model_of(make, "n")))["halotile.cumsum"] == 1
 
 
 def test_known_sizes_leave_constants() -> None:
