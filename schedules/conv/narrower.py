@@ -17,9 +17,7 @@ from ..kernel.context import Context
 from ..words.dims import to_index
 from ..words.sizes import surely
 from .facts import ConvFacts
-from .register_tile import Tile
-
-NARROWER = 3  # times fewer columns has the next tile
+from .register_tile import SMALLER, Tile
 
 
 def each_width(ctx: Context, facts: ConvFacts, tile: Tile) -> Iterator[Tile]:
@@ -38,4 +36,4 @@ def each_width(ctx: Context, facts: ConvFacts, tile: Tile) -> Iterator[Tile]:
             yield tile
         if fits:
             return
-        wider, tile = columns, replace(tile, columns=max(1, columns // NARROWER))
+        wider, tile = columns, replace(tile, columns=max(1, columns // SMALLER))

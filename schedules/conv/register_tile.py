@@ -28,7 +28,15 @@ from ..kernel.register_budget import free_registers
 NARROW = 0.02  # of the cycles, for twice as much code
 FEWER = 1e-6  # of a cycle for each multiply-add, which counts only between tiles that wait for something else
 RAGGED = 1.03  # times the cycles, for twice as much code and a short run of the last vectors
+SMALLER = 3  # times fewer columns has the next smaller tile of images of open size
+#: (scale of the usual size, weight): sizes that a tile for images of open size is chosen for.
+SPREAD = ((1 / 4, 1.0), (1 / 2, 1.0), (3 / 4, 1.0), (1.0, 7.0), (1.5, 1.0), (2.0, 1.0), (3.0, 1.0))
+STREAMED = 0.25  # of the cycles in which weights arrive or are multiplied, whichever are fewer, are not hidden
+ALIKE = 0.02  # of the cycles, by which tiles for many sizes may differ
+USUAL = 1.01  # times the cycles of the best tile at the usual size may one for many sizes take there
 RAGGED_VECTORS = 3  # of a tile that leaves some over: more have few positions, and need weights as fast as they come
+
+Sizes = tuple[tuple[int, int, float], ...]  # rows, columns, weight
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,8 @@ class Space:
     divisor bound) may share a tile. ``window``: taps that share their data in tiles of one vector. ``mixed``,
     ``narrowed``: rows or columns that are left over have tiles of their own; ``ragged``: so may vectors. ``once``: no
     output is computed twice, whatever multiple of so many columns there is, however many rows (0: some may be).
-    ``elements``: a position's channels lie in a register, of which multiply-adds take elements."""
+    ``elements``: a position's channels lie in a register, of which multiply-adds take elements. ``streamed``: weights
+    take time beside the arithmetic."""
 
     height: int
     width: int
@@ -107,6 +116,7 @@ class Space:
     once: int = 0
     ragged: bool = False
     elements: bool = False
+    streamed: bool = False
 
     def tiles(self, target: Target) -> Iterator[tuple[float, Tile]]:
         """(cycles of a step of the reduction over the whole output, tile) of every tile that fits the registers."""
@@ -127,7 +137,7 @@ class Space:
                     tile, step = known[rows, columns, blocks]
                     if step == math.inf:
                         continue
-                    if self.mixed or self.narrowed:
+                    if self.mixed or self.narrowed or self.streamed:
                         cost = whole * self._cost(target, tile)
                     else:
                         cost = whole * (tiles_of(tile, self.height, self.width) * step)
@@ -144,6 +154,22 @@ class Space:
         held = self.window.taps if self.window is not None else blocks
         return (target.vector_registers - held - free_registers(target, blocks, unrolled=True)) // blocks
 
+    def cost_within(self, target: Target, tile: Tile) -> float:
+        """Cycles of a step over the whole output by this tile, or the first smaller one that fits."""
+        fitting: Tile | None = tile
+        while fitting is not None and (fitting.rows > self.height or fitting.columns > self.width):
+            fitting = fitting.smaller(SMALLER)
+        assert fitting is not None
+        cost = self.blocks // tile.blocks * self._cost(target, fitting)
+        if self.blocks % tile.blocks:
+            cost = RAGGED * (cost + self._cost(target, rest_tile(target, self, fitting)))
+        left = self.height % fitting.rows
+        if left and self.height > left:  # the next smaller tile may compute those rows
+            above, below = (replace(self, height=h) for h in (self.height - left, left))
+            lower = replace(fitting, rows=1)
+            cost = min(cost, above.cost_within(target, fitting) + below.cost_within(target, lower))
+        return cost
+
     def _cost(self, target: Target, tile: Tile) -> float:
         left = left_over(tile, self.height) if self.mixed else None
         if left is not None:
@@ -153,7 +179,11 @@ class Space:
         if narrow is not None:
             whole = replace(self, width=self.width - narrow.columns)
             return whole._cost(target, tile) + replace(self, width=narrow.columns)._cost(target, narrow)
-        return tiles_of(tile, self.height, self.width) * step_cycles(target, tile, self.elements)
+        step = step_cycles(target, tile, self.elements)
+        if self.streamed and tile.window is None:
+            fmas, stream = tile.positions * tile.blocks / target.fma_ports, target.fitted.registers.stream * tile.blocks
+            step += STREAMED * min(fmas, stream)
+        return tiles_of(tile, self.height, self.width) * step
 
 
 def _step(target: Target, tile: Tile, elements: bool) -> float:
@@ -188,6 +218,42 @@ def choose_tile(target: Target, space: Space, workers: int = 1, flat: bool = Fal
         if cost < best_cost - 1e-9 or (cost < best_cost + 1e-9 and (uneven < best_uneven or flatter)):
             best, best_cost, best_uneven = tile, cost, uneven
     return best
+
+
+@lru_cache(maxsize=1024)
+def spread_tile(target: Target, space: Space, sizes: Sizes) -> Tile:
+    """The register tile for images of many ``sizes``: what it takes at them is nearest to what the best tile of each
+    takes, in the mean of squares of logarithms, and at the size of the space, where that is among them, at most USUAL
+    times as much. Images that are too small for it take smaller ones of the same vectors, where these leave none over.
+    Of tiles that do about as well, the one of most positions reads weights least."""
+    space = replace(space, streamed=True)
+    own = [(replace(space, height=h, width=w), weight) for h, w, weight in sizes]
+    least = [min(cost for cost, _ in one.tiles(target)) for one, _ in own]
+    largest = replace(space, height=max(one.height for one, _ in own), width=max(one.width for one, _ in own))
+    most = min((USUAL * cost for (one, _), cost in zip(own, least) if one == space), default=math.inf)
+
+    def excess(tile: Tile) -> float:
+        over = ((math.log(one.cost_within(target, tile) / best), weight) for (one, weight), best in zip(own, least))
+        return math.sqrt(sum(weight * ratio * ratio for ratio, weight in over) / sum(weight for _, weight in own))
+
+    found = [(excess(tile), tile) for _, tile in largest.tiles(target) if space.cost_within(target, tile) <= most]
+    enough = min(found, key=lambda f: f[0])[0] + ALIKE
+    alike = ((t.positions, space.blocks % t.blocks == 0, -t.rows, -e, t) for e, t in found if e <= enough)
+    return max(alike, key=lambda entry: entry[:-1])[-1]
+
+
+def sizes_about(height: int, width: int) -> Sizes:
+    """(rows, columns, weight) of images of which so large a one is the usual."""
+    found = []
+    for scale, weight in SPREAD:
+        h, w = (max(1, round(n * scale)) for n in (height, width))
+        found += [(h, w, weight), (h + 1, w + 1, 0.5)]
+    return tuple(found)
+
+
+def sizes_below(height: int, width: int) -> Sizes:
+    """The same of images of fewer rows and columns, which are all alike."""
+    return tuple((max(1, height - n), max(1, width - n), 1.0) for n in range(1, max(2, height, width)))
 
 
 def best_tiles(target: Target, space: Space) -> list[Tile]:

@@ -16,20 +16,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ..conv.register_tile import SMALLER, Sizes, sizes_below
 from ..dispatch import build_kernel, pays, select, smaller
 from ..words.choice import Choice
 from ..words.dims import Open
 from ..words.group import Kernel, Request
 from ..words.sizes import usual
 
-SMALLER = 3  # times fewer columns has the next smaller tile
-
 
 @dataclass(frozen=True)
 class BoxKernel:
-    """A kernel, and from how many (rows, columns) on it computes an image; smaller ones are the next kernel's."""
+    """A kernel, its choice, and from how many (rows, columns) on it computes an image; smaller ones are the next
+    kernel's."""
 
     kernel: Kernel
+    choice: Choice
     since: tuple[int, int]
 
     def __str__(self) -> str:
@@ -58,28 +59,30 @@ def _kernels(
 ) -> Iterator[BoxKernel]:
     box = request.box
     assert box is not None and box.open
-    units, boxed = box.steps, request
+    units, boxed, below = box.steps, request, replace(box, spread=())
     choice = select(boxed)
     least: tuple[int, int] | None = None
     while True:
         kernel = build_kernel(replace(boxed, choice=choice))
-        smallest = boxed.box == replace(box, rows=units[0], columns=units[1])
+        smallest = boxed.box == replace(below, rows=units[0], columns=units[1])
+        many: Sizes = ()
         if kernel.least != least:
             least = kernel.least
             won = choice.cycles < math.inf
             since = begins(boxed, choice, least) if won else least
-            yield BoxKernel(kernel, since)
+            yield BoxKernel(kernel, choice, since)
             fits = all(n <= unit for n, unit in zip(since, units))
             if fits or enough(since):
                 return
             following = smaller(boxed, choice, least, SMALLER)
+            many = sizes_below(*since) if won and box.spread else ()
             columns = max(units[1], -(-since[1] // 2) if won else least[1] // SMALLER)
         elif smallest:
             raise Open(f"no kernel computes images smaller than {least[0]} x {least[1]}")
         else:
             following, columns = None, units[1]
         if following is None:
-            boxed = replace(boxed, box=replace(box, rows=units[0], columns=columns))
+            boxed = replace(boxed, box=replace(below, rows=units[0], columns=columns, spread=many))
         choice = following or select(boxed)
 
 

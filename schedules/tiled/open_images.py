@@ -2,6 +2,7 @@
 
     if the image is at least as large as a register tile, or as Winograd's algorithm is faster from on:
       parallel for core: the kernel of a box, on the core's band of rows
+        and of rows that its tiles leave over, the next kernel's
     else: the same with a kernel of smaller tiles, down to single outputs
 
 Register tiles are the target's, for the sizes that the build plans for (open_boxes.py).
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from ..conv import builds_conv
+from ..conv.register_tile import Tile, sizes_about, step_cycles
 from ..emit.builder import KernelBuilder
 from ..emit.open_sizes import sizes_of
 from ..words.alignment import aligned
@@ -26,7 +28,7 @@ from ..words.sizes import product, surely, usual
 from ..words.tvm_types import Buffer, Expr, PrimFunc
 from .box_support import box_alignment, box_refusal
 from .kernel import TiledKernel, box_target
-from .open_boxes import image_kernels
+from .open_boxes import BoxKernel, image_kernels
 from .window_ops import build_margins
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def build_open_images(request: Request) -> TiledKernel:
     group, workers = request.group, request.workers
     made = list(image_kernels(_boxed(request, workers), workers, lambda since: not _needs(request, since)))
     kernels, needs = [own.kernel for own in made], [_needs(request, own.since) for own in made]
+    spare = _spare(request, made)
     margins = tuple(v for v in group.outputs if request.layout(v).margins)
     before = build_margins(group, request, margins) if margins else None
     parts = tuple(kernels if before is None else [*kernels, before])
@@ -77,10 +80,16 @@ def build_open_images(request: Request) -> TiledKernel:
         with _bands(k, (rows, columns), units[0], _least(kernels, cases, units[0]), workers) as (own, worker):
             for number, case in enumerate(cases):
                 with nullcontext() if case is None else k.when(case):
-                    call(number, [own[str(name)] for name in kernels[number].scalars], worker)
+                    left = _left(own["rows"], kernels[number].least[0], spare[number])
+                    whole = own if left is None else {**own, "rows": own["rows"] - left}
+                    call(number, [whole[str(name)] for name in kernels[number].scalars], worker)
+                    if left is not None:
+                        rest = {**own, "row": own["row"] + whole["rows"], "rows": left}
+                        with k.when(left > 0):
+                            call(number + 1, [rest[str(name)] for name in kernels[number + 1].scalars], worker)
         return k.finish({"tirx.noalias": False})
 
-    names = " or ".join(dict.fromkeys(map(str, made)))
+    names = " or ".join(dict.fromkeys(_text(own, rows) for own, rows in zip(made, spare)))
     return TiledKernel(
         function=driver(tuple(f"part{i}" for i in range(len(parts)))),
         operands=tuple(operands),
@@ -94,12 +103,44 @@ def build_open_images(request: Request) -> TiledKernel:
     )
 
 
+def _spare(request: Request, made: list[BoxKernel]) -> list[int]:
+    """For each kernel the most rows that its tiles may leave over and the next kernel computes in fewer cycles than
+    another row of tiles takes, which moves back: of register tiles of the same columns, in which sums have the same
+    order."""
+    found, target = [], request.target
+    whole = box_alignment(request.group) == (1, 1)
+    for own, after in zip(made, [*made[1:], None]):
+        tile = own.choice.plan
+        spare = 0
+        if whole and isinstance(tile, Tile) and after is not None and after.choice.algorithm == own.choice.algorithm:
+            lower, (rows, columns) = replace(tile, rows=1), after.kernel.least
+            if after.choice.plan == lower and rows == 1 and columns <= own.kernel.least[1]:
+                above, below = (step_cycles(target, t) for t in (tile, lower))
+                spare = sum(n * below < above for n in range(1, tile.rows))
+        found.append(spare)
+    return found
+
+
+def _text(own: BoxKernel, spare: int) -> str:
+    over = f", {'a row' if spare == 1 else f'{spare} rows'} over by the next" if spare else ""
+    return f"{own}{over}"
+
+
+def _left(rows: Expr, step: int, spare: int) -> Expr | None:
+    """How many of the rows the next kernel computes; None if it never does."""
+    if not spare:
+        return None
+    rest = tirx.floormod(rows, step)
+    return rest if spare == step - 1 else tirx.Select(rest <= spare, rest, tirx.IntImm("int32", 0))
+
+
 def _boxed(request: Request, workers: int) -> Request:
     """The request for boxes as a core's band of the image that the build plans for."""
     height, width = (max(1, usual(d)) for d in request.group.outputs[0].shape[2:])
     units = box_alignment(request.group)
     rows = max(units[0], -(-height // workers) // units[0] * units[0])
-    box = Box(rows, max(units[1], width // units[1] * units[1]), frozenset(), True, units)
+    columns = max(units[1], width // units[1] * units[1])
+    box = Box(rows, columns, frozenset(), True, units, sizes_about(rows, columns))
     return replace(request, target=box_target(request.target), box=box, choice=None)
 
 

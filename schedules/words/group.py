@@ -214,7 +214,8 @@ class Box:
 
     ``windowed`` values lie in memory as a part: a window of rows and columns whose base is given at run time, in the
     layout that the request has for them. All others lie whole. An ``open`` box has its size at run time as well;
-    ``rows`` and ``columns`` are what is expected of it. Its origin is a multiple of ``steps``.
+    ``rows`` and ``columns`` are what is expected of it. Its origin is a multiple of ``steps``. ``spread``: (rows,
+    columns, weight) of sizes at which it is to be fast; none: at what is expected.
     """
 
     rows: int
@@ -222,6 +223,12 @@ class Box:
     windowed: frozenset[Value] = frozenset()
     open: bool = False
     steps: tuple[int, int] = (1, 1)
+    spread: tuple[tuple[int, int, float], ...] = ()
+
+    def spread_of(self, rows: int, columns: int) -> tuple[tuple[int, int, float], ...]:
+        """``spread`` of what has so many rows and columns where the box is as large as is expected."""
+        down, across = rows / self.rows, columns / self.columns
+        return tuple((max(1, round(r * down)), max(1, round(c * across)), weight) for r, c, weight in self.spread)
 
 
 @dataclass(frozen=True, eq=False)

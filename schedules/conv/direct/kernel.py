@@ -21,9 +21,8 @@ of 1 x 7, and the weights pass four times, not seven (another 2 to 4% of the pea
 at 7 x 7 takes 0.94 of the time).
 
 So have vectors of outputs that are left over: 125 of them are 62 tiles of two vectors and one of one, where 125 tiles
-of one vector would wait for loads (512 to 1000 channels at 13 x 13: 0.7 of the time on Zen 3).
-
-So have columns, where that saves more than twice the code costs: 29 of them are four tiles of 6 and one of 5.
+of one vector would wait for loads (512 to 1000 channels at 13 x 13: 0.7 of the time on Zen 3). So have columns, where
+that saves more than twice the code costs: 29 of them are four tiles of 6 and one of 5.
 
 Where many taps lie in the padding (a dilation of 24 at 40 x 40: 64 of 100), a tile passes over those that all its
 positions have there.
@@ -64,6 +63,7 @@ from ..register_tile import (
     narrow_pays,
     narrow_tile,
     rest_tile,
+    spread_tile,
 )
 from ..spanning import Owners, group_counts, one_group, several_groups, spans_groups
 from ..weight_prefetch import Runs, spread_runs
@@ -153,6 +153,8 @@ def own_tile(request: Request, facts: ConvFacts) -> Tile:
         return joined
     workers = 1 if facts.batch % request.workers == 0 else request.workers
     space = replace(_shared_space(request, facts), narrowed=has_narrow(request, facts), once=once)
+    if request.box is not None and request.box.spread and not once:
+        return spread_tile(request.target, space, request.box.spread_of(space.height, space.width))
     return choose_tile(request.target, space, workers, _flat(request.target, facts))
 
 
