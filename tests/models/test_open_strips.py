@@ -9,8 +9,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from halotile.schedules.conv.winograd.products import RegisterTiles
 
 from ..support.open_models import Drawing, feeds
+from ..support.open_runs import run_in
 
 NAMED = "x86-64-v3"
 CHANNELS = 64
@@ -30,10 +32,24 @@ def arena(library: halotile.Model, **sizes: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def both():
+def emitted() -> set[tuple[int, int]]:
+    """(tiles of a register tile, those of them that code computes) of all products."""
+    return set()
+
+
+@pytest.fixture(scope="module")
+def both(emitted):
     proto = layers()
     typical = {"n": 1, "h": 96, "w": 96}
-    built = halotile.compile(proto, NAMED, typical=typical, threads=2)
+    with pytest.MonkeyPatch.context() as patch:
+        multiply = RegisterTiles._multiply_tile
+
+        def noted(self, data, products, at, rows, hints):
+            emitted.add((self.plan.rows, rows))
+            multiply(self, data, products, at, rows, hints)
+
+        patch.setattr(RegisterTiles, "_multiply_tile", noted)
+        built = halotile.compile(proto, NAMED, typical=typical, threads=2)
     plain = halotile.compile(proto, NAMED, typical=typical, threads=2, exact=True)
     return proto, built, plain
 
@@ -59,3 +75,23 @@ def test_numbers_around_tiles_and_strips(both, threads: int) -> None:
         given = feeds(proto, {"n": n, "h": h, "w": w})
         (wanted,), (got,) = session.run(None, given), built(given, threads=threads).values()
         assert np.abs(got - wanted).max() <= CLOSE * np.abs(wanted).max(), (n, h, w)
+
+
+def test_strips_that_end_with_half_a_register_tile(both, emitted) -> None:
+    """Images of all numbers of tiles up to three register tiles, in memory full of NaN."""
+    proto, built, _ = both
+    ((whole, short), *_) = sorted(pair for pair in emitted if pair[0] != pair[1])
+    assert short == whole // 2 > 0 and (whole, whole) in emitted
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    text = " ".join(k["schedule"] for k in built.report["kernels"])
+    (begin, m), seen = re.search(r"F\((\d)x\d[^|]*? from (\d+) x", text).groups()[::-1], set()
+    rows, step = int(begin), int(m)
+    for number, (h, columns) in enumerate((h, c) for h in (rows, rows + step) for c in range(9)):
+        sizes = {"n": 1, "h": h, "w": rows + 1 + step * columns}
+        seen.add(-(-h // step) * -(-sizes["w"] // step) % whole)
+        x = feeds(proto, sizes, number)["x"]
+        one, two = (run_in(built._loaded, sizes, x, threads, 0xFF) for threads in (1, 2))
+        (wanted,) = session.run(None, {"x": x})
+        assert np.array_equal(one, two), sizes
+        assert np.abs(one - wanted).max() <= CLOSE * np.abs(wanted).max(), sizes
+    assert len({n for n in seen if 0 < n <= short}) > 1 and max(seen) > short

@@ -60,6 +60,7 @@ class Products:
     products."""
 
     dtype: str  # of V
+    short = 0  # tiles that a strip may end with and that are computed in a register tile of as many
 
     def __init__(self, conv: ConvKernel, plan: WinogradPlan) -> None:
         self.conv, self.plan = conv, plan
@@ -99,9 +100,12 @@ class Products:
         return data, products
 
     def lay_out(self, padded: SizeLike) -> None:
-        """Makes V and M those of ``padded`` tiles, a number known at run time, in memory for the most there may be."""
+        """Makes V and M those of ``padded`` tiles, a number known at run time, in memory for the most there may be. The
+        last of them, where they fill no more than half a register tile, have one of half as many."""
         self.data_plane = self.k.hold(self.block_elements * padded + self.lanes, "plane")
         self.product_plane = self.k.hold(padded * (self.plan.vectors * self.lanes) + self.lanes, "plane")
+        elements = takes_elements(self.conv.request.target, self.dtype)  # whose channels lie in registers
+        self.short = 0 if elements else self.plan.rows // 2
 
     def begin(self) -> None:
         """Emits what comes before a core's tasks."""
@@ -227,58 +231,72 @@ class RegisterTiles(Products):
         count: Expr,
         hints: tuple[Ahead, tuple[Expr, Expr, Expr]],
     ) -> None:
-        k, plan, lanes = self.k, self.plan, self.lanes
-        rows, vectors = plan.rows, plan.vectors
-        width = vectors * lanes
+        k, plan, rows = self.k, self.plan, self.plan.rows
         tiles: Expr = plan.row_tiles
         if not isinstance(count, int):
-            tiles = tirx.floordiv(count + (rows - 1), rows)
-        ahead, where = hints
+            tiles = tirx.floordiv(count + (rows - 1 - self.short), rows)
+            tiles = self.conv.bind(tiles, plan.row_tiles + 1) if self.short else tiles
         with k.loop(self.t.products, name="xi") as xi:
             self.ctx.ranged(xi, self.t.products)
             with k.loop(tiles, name="r") as panel:
                 self.ctx.ranged(panel, plan.row_tiles)
-                matrix = self.weights.matrix(chunk, self._matrix(xi))
-                ask = self.weights.hints(panel, matrix)
-                runs = ahead.of(where, xi, panel)
-                acc = k.local("acc", self.dtype, rows * width)
-                with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
-                    k.store(acc, z * lanes + v, tirx.const(0, self.dtype))
-                sums = Sums(k, acc, rows * vectors, lanes) if self._adds_up else None
-                for first, step, blocks, depth in self._runs():
-                    with self._blocks(blocks, depth, sums) as cb, ExitStack() as steps:
-                        # the simplifier must not know cb's range: boxes' addresses come out otherwise, U-Net takes 1.03
-                        beside = runs(first + cb * step)
-                        for run in beside if ahead.at_once else ():
-                            run.ask_for_lines(k)
-                        held = self._held(data, xi, panel, first + cb * step)
-                        if held is not None:
-                            c = steps.enter_context(k.loop(depth, "unroll", "c"))
-                        else:
-                            c = steps.enter_context(unrolled(self.ctx, self.conv.request.target, depth, "c"))
-                        left = data.base + self._left(xi, panel, first + cb * step, c)
-                        channel = self._channel(first + cb * step, c)
-                        right = self.weights.at(matrix, channel)
-                        lines = nullcontext if held is None else partial(each_line, k, c)
-                        with lines(self.weights.hinted * self.plan.element_bytes):
-                            ask(right, channel)
-                        self._ask_for_block(data, left, c)
-                        for run in beside if not ahead.at_once else ():
-                            with lines(run.step * self.plan.data_bytes):
-                                run.ask(k, c)
-                        if held is not None:
-                            self._multiply_held(acc, held, right, c)
-                            continue
-                        with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
-                            with k.loop(lanes, "vectorized", "v") as v:
-                                slot = (y * vectors + b) * lanes + v
-                                value = data.buffer[left + y * self.apart]
-                                factor = self.weights.given[right + b * lanes + v]
-                                k.store(acc, slot, acc[slot] + value * factor)
-                made = acc if sums is None else sums.sums
-                with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
-                    at = products.base + xi * self.product_plane + (panel * (rows * vectors) + e) * lanes + v
-                    k.store(products.buffer, at, made[e * lanes + v])
+                self._multiply_tile(data, products, (xi, panel, chunk), rows, hints)
+            if self.short:
+                with k.when(tiles * rows < count):
+                    self._multiply_tile(data, products, (xi, tiles, chunk), self.short, hints)
+
+    def _multiply_tile(
+        self,
+        data: ScratchPart,
+        products: ScratchPart,
+        at: tuple[Expr, Expr, Expr],
+        rows: int,
+        hints: tuple[Ahead, tuple[Expr, Expr, Expr]],
+    ) -> None:
+        """The products of the first ``rows`` tiles of a register tile; ``at``: xi, the register tile, the chunk."""
+        k, lanes, vectors = self.k, self.lanes, self.plan.vectors
+        (xi, panel, chunk), (ahead, where) = at, hints
+        matrix = self.weights.matrix(chunk, self._matrix(xi))
+        ask = self.weights.hints(panel, matrix)
+        runs = ahead.of(where, xi, panel)
+        acc = k.local("acc", self.dtype, rows * vectors * lanes)
+        with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
+            k.store(acc, z * lanes + v, tirx.const(0, self.dtype))
+        sums = Sums(k, acc, rows * vectors, lanes) if self._adds_up else None
+        for first, step, blocks, depth in self._runs():
+            with self._blocks(blocks, depth, sums) as cb, ExitStack() as steps:
+                # the simplifier must not know cb's range: boxes' addresses come out otherwise, U-Net takes 1.03
+                beside = runs(first + cb * step)
+                for run in beside if ahead.at_once else ():
+                    run.ask_for_lines(k)
+                held = self._held(data, xi, panel, first + cb * step)
+                if held is not None:
+                    c = steps.enter_context(k.loop(depth, "unroll", "c"))
+                else:
+                    c = steps.enter_context(unrolled(self.ctx, self.conv.request.target, depth, "c"))
+                left = data.base + self._left(xi, panel, first + cb * step, c)
+                channel = self._channel(first + cb * step, c)
+                right = self.weights.at(matrix, channel)
+                lines = nullcontext if held is None else partial(each_line, k, c)
+                with lines(self.weights.hinted * self.plan.element_bytes):
+                    ask(right, channel)
+                self._ask_for_block(data, left, c)
+                for run in beside if not ahead.at_once else ():
+                    with lines(run.step * self.plan.data_bytes):
+                        run.ask(k, c)
+                if held is not None:
+                    self._multiply_held(acc, held, right, c)
+                    continue
+                with k.loop(rows, "unroll", "y") as y, k.loop(vectors, "unroll", "b") as b:
+                    with k.loop(lanes, "vectorized", "v") as v:
+                        slot = (y * vectors + b) * lanes + v
+                        value = data.buffer[left + y * self.apart]
+                        factor = self.weights.given[right + b * lanes + v]
+                        k.store(acc, slot, acc[slot] + value * factor)
+        made = acc if sums is None else sums.sums
+        with k.loop(rows * vectors, "unroll", "e") as e, k.loop(lanes, "vectorized", "v") as v:
+            at = products.base + xi * self.product_plane + (panel * (self.plan.rows * vectors) + e) * lanes + v
+            k.store(products.buffer, at, made[e * lanes + v])
 
     def _held(self, data: ScratchPart, xi: Expr, panel: Expr, block: Expr) -> Buffer | None:
         """[row][channel] of a block of channels, in registers; None where multiply-adds take no elements of these."""
