@@ -66,8 +66,8 @@ class OnnxValue:
     """
 
     __slots__ = (
-        "_array", "_contents", "_expr", "asks", "between", "carried", "chosen", "dtype", "input", "part", "recipe",
-        "repeats", "shape", "told", "wide",
+        "_array", "_contents", "_expr", "asks", "between", "carried", "chosen", "dtype", "everywhere", "input", "part",
+        "recipe", "repeats", "shape", "told", "wide",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +83,7 @@ class OnnxValue:
         self.part: FilledPart | None = None
         self.told: np.ndarray | None = None  # its elements, as numbers and lengths of run time (see lengths.py)
         self.chosen: OnnxValue | None = None  # where it is not zero, once something has asked for that
+        self.everywhere = False  # that it is nowhere zero (see everywhere.py)
         self.input: str | None = None  # the name of the model's input that it is
         self.repeats: tuple[OnnxValue, int] | None = None  # a tensor whose elements it has so many times each
         self.between: tuple[SizeLike, SizeLike] | None = None  # that all its elements lie between (positions.py)

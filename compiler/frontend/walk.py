@@ -24,6 +24,7 @@ from ...schedules.words.refusal import Refusal
 from . import (
     bytewise,
     control,
+    everywhere,
     functions,
     lengths,
     partial,
@@ -215,6 +216,7 @@ class Walk:
             results = _lengthy(node, write)
             results = lengths.follow(node, inputs, write, write(inputs) if results is None else results)
             positions.follow(node, inputs, results)
+            everywhere.follow(node, inputs, results)
             questions.follow(node, inputs, results)
             return results
         body = functions.schema_body(proto, opset, inputs)

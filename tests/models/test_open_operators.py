@@ -174,6 +174,22 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], list[dict[str, int]], dict[st
             c = Gather<axis=1>(q, two)  f = Squeeze(b, zero)  i = Squeeze(c, one)  y = Gather(f, i) }""",
         {"zero": np.array([0]), "one": np.array([1]), "two": np.array([2])}, _sizes(m=[1, 3, 40]), {"b": _boxes},
     ),
+    "columns of as many as there are": (
+        """g (float[n, m] x, int64[n] i) => (y, z, t) {
+            m = Shape<start=1>(x)  both = Size(x)  last = Squeeze(m)  whole = Cast<to=7>(x)
+            y = OneHot(i, m, v)  z = OneHot<axis=0>(i, both, v)  t = OneHot<axis=-2>(whole, last, v) }""",
+        {"v": np.array([0.5, 2], "float32")}, ROWS,
+        {"i": _below(9), "x": lambda random, shape: random.integers(-9, 9, shape).astype("float32")},
+    ),
+    "positions of what is nowhere zero": (  # as exporters counted before Range
+        """g (float[n, m] x) => (y, q, u, w) {
+            n = Shape<end=1>(x)  ones = ConstantOfShape<value = int64[1] {1}>(n)  row = NonZero(ones)
+            column = Transpose(row)  y = GatherND(x, column)
+            all = Shape(x)  halves = ConstantOfShape<value = float[1] {0.5}>(all)  q = NonZero(halves)
+            true = Cast<to=9>(halves)  turned = Transpose(true)  u = NonZero(turned)
+            more = Expand(ones, three)  w = NonZero(more) }""",
+        {"three": np.array([3, 1])}, [*ROWS, {"n": 3, "m": 0}], {},
+    ),
     "side by side": (
         "g (float[n, m] x) => (y) { y = Tile(x, times) }", {"times": np.array([7, 6])}, ROWS, {},
     ),
@@ -188,6 +204,19 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], list[dict[str, int]], dict[st
 def test_one_build_serves_all_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text, constants, sizes, feeds = CASES[name]
     _agrees(_model(text, constants), sizes, feeds, monkeypatch)
+
+
+def test_what_is_nowhere_zero_has_no_count_of_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, constants, _, _ = CASES["positions of what is nowhere zero"]
+    built = _open_build(_model(text, constants), monkeypatch)
+    assert [o.name for o in built.outputs] == ["y", "q", "u", "w"]
+
+
+def test_casts_to_fewer_values_make_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """g (float[n] x) => (a, b) {
+        n = Shape(x)  wide = ConstantOfShape<value = int64[1] {256}>(n)  byte = Cast<to=2>(wide)  a = NonZero(byte)
+        half = ConstantOfShape<value = float[1] {0.5}>(n)  whole = Cast<to=7>(half)  b = NonZero(whole) }"""
+    _agrees(_model(text, {}), _sizes(n=[1, 7]), {}, monkeypatch)
 
 
 @pytest.mark.parametrize(

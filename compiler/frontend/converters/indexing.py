@@ -9,6 +9,7 @@ from tvm import relax
 
 from ....schedules.words.dims import Dim, Open, is_open
 from ....schedules.words.refusal import Refusal
+from ..everywhere import is_everywhere
 from ..implied import require_at_least, require_equal, require_same
 from ..node import OnnxNode, normal_axis
 from ..parts import length, with_part
@@ -17,6 +18,7 @@ from ..registry import converts
 from ..value import OnnxValue
 from .movement import take
 from .scatter import require_beside
+from .walks import places
 
 if TYPE_CHECKING:
     from ....schedules.words.size_like import SizeLike
@@ -181,8 +183,10 @@ def reverse_sequence(node: OnnxNode) -> OnnxValue:
 
 @converts("NonZero", since=9)
 def non_zero(node: OnnxNode) -> OnnxValue:
-    """[rank, n]: of run time with room for all elements, of which the first n are there."""
+    """[rank, n]: of run time with room for all elements, of which the first n are there, or all if none is zero."""
     x = node.need(0)
+    if x.array is None and is_everywhere(x):
+        return places(node, x)
     return node.const(np.array(np.nonzero(x.array), "int64")) if x.array is not None else chosen(node, x)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import relax
 
-from ....schedules.words.dims import Dim, Open, is_whole, maximum
+from ....schedules.words.dims import Dim, Open, bounds, is_whole, maximum
 from ....schedules.words.refusal import Refusal
 from .. import narrow
 from ..ahead import LARGEST
@@ -59,6 +59,7 @@ def constant_of_shape(node: OnnxNode) -> OnnxValue:
     filled = node.broadcast(node.const(array.reshape(())), dims)
     if filled.is_integer:
         filled.between = (int(array.reshape(())), int(array.reshape(())))
+    filled.everywhere = bool(array.astype(bool).all())
     return filled
 
 
@@ -156,29 +157,27 @@ def _open_range(node: OnnxNode) -> OnnxValue:
 @converts("OneHot", since=9)
 def one_hot(node: OnnxNode) -> OnnxValue:
     """Indices count from the end when negative; those outside the depth give rows of the off value."""
-    indices = node.need(0)
-    depth = node.constant(1, "its depth")
-    values = node.need(2)
-    if depth is None:
+    indices, values = node.need(0), node.need(2)
+    depth = node.ints(1, "its depth")
+    if not depth:
         raise Refusal("it has no depth")
-    count = int(depth.reshape(-1)[0])
-    if count < 1 or values.size != 2:
+    count = depth[0]
+    if bounds(count)[1] < 1 or values.size != 2:
         raise Refusal(f"its depth is {count}, and its values are {values}")
     axis = normal_axis(node.attr("axis", -1), indices.rank + 1)
-    if indices.is_float or count > np.iinfo(indices.dtype).max:  # bytes don't count all of many columns
-        indices = node.cast(indices, "int64")
     require_addressable((*indices.shape, count))
-    if count > np.iinfo(indices.dtype).max:
-        indices = node.cast(indices, "int64")
-    limit = node.scalar(count, indices)
+    if isinstance(count, Dim) or indices.is_float or count > np.iinfo(indices.dtype).max:
+        indices = node.cast(indices, "int64")  # bytes don't count all of many columns
+    if isinstance(count, Dim):
+        limit, places = node.reshape(walk(node, count, 1, 1), ()), walk(node, 0, 1, count)
+    else:
+        limit, places = node.scalar(count, indices), node.counting(count, indices.dtype)
     wrapped = indices
     if not indices.dtype.startswith("u"):
         below = node.do(R.less, indices, node.scalar(0, indices))
         wrapped = node.do(R.where, below, node.do(R.add, indices, limit), indices)
     column = node.reshape(wrapped, wrapped.shape[:axis] + (1,) + wrapped.shape[axis:])
-    row = node.reshape(
-        node.counting(count, indices.dtype), [count if a == axis else 1 for a in range(column.rank)]
-    )
+    row = node.reshape(places, [count if a == axis else 1 for a in range(column.rank)])
     hit = node.do(R.equal, column, row)
     off, on = (node.reshape(node.slice(values, 0, i, i + 1), ()) for i in range(2))
     return node.do(R.where, hit, on, off)

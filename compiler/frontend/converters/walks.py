@@ -1,4 +1,4 @@
-"""Positions in steps of any sign along open lengths, and slices that walk backwards along them."""
+"""Positions in steps of any sign along open lengths or in all of a tensor; slices that walk backwards along them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tvm import relax
 
 from ....schedules.words.dims import Dim, Open, bounds, maximum, minimum
+from ....schedules.words.sizes import product
 from ..node import OnnxNode
 from ..value import OnnxValue
 
@@ -24,6 +25,18 @@ def walk(node: OnnxNode, start: SizeLike, step: int, count: SizeLike, dtype: str
     if step < -1:
         steps = node.do(R.multiply, steps, node.scalar(-step, steps))
     return node.do(R.subtract, node.do(R.arange, start, start + 1, 1, dtype=dtype), steps)
+
+
+def places(node: OnnxNode, x: OnnxValue) -> OnnxValue:
+    """[rank, size]: the indices of all elements of ``x``, in its order."""
+    rows = []
+    for axis, length in enumerate(x.shape):
+        along = node.reshape(walk(node, 0, 1, length), [length if a == axis else 1 for a in range(x.rank)])
+        rows.append(node.reshape(node.broadcast(along, x.shape), (1, product(x.shape))))
+    if x.rank == 1:
+        rows[0].between = (0, x.shape[0] - 1)
+        return rows[0]
+    return node.do(R.concat, rows, axis=0)
 
 
 def walked_back(node: OnnxNode, x: OnnxValue, axis: int, start: SizeLike, end: SizeLike, step: int) -> OnnxValue:
