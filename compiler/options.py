@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ..errors import HalotileError, ShapeError, TargetError
+from ..errors import HalotileError, ShapeError, TargetError, did_you_mean
 from .extents import UNTOLD, checked_dimension
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ def checked_denormals(flush: bool, exact: bool) -> bool:
 
 def _one_of(value: str, choices: Sequence[str], what: str) -> str:
     if not isinstance(value, str) or value not in choices:
-        raise HalotileError(f"{what}={value!r} is not one of {', '.join(choices)}")
+        raise HalotileError(f"{what}={value!r} is not one of {', '.join(choices)}{did_you_mean(value, choices)}")
     return value
 
 

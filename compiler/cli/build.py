@@ -16,6 +16,7 @@ from .console import StageProgress, emit, emit_json, note, on_terminal
 from .images import Pairs, images_options, images_wanted
 from .interrupt import removed_on_exit
 from .models import remember_model
+from .one_of import OneOf
 from .recipe import FormatType, GlibcType, chosen_formats, compare_with, from_manifest, linked_target
 from .shapes import shape_options
 from .verb import OTHERS, verb
@@ -87,7 +88,7 @@ STAGES = (
     help="Keep to the order of operations: no Winograd, no matrix unit, ten times tighter check.",
 )
 @click.option(
-    "--float-mode", type=click.Choice(["strict", "finite", "exact"]), default="strict", show_default=True,
+    "--float-mode", type=OneOf(["strict", "finite", "exact"]), default="strict", show_default=True,
     help="What simplification may assume of floats.",
 )  # fmt: skip
 @parameters.tiling_options
@@ -109,7 +110,7 @@ STAGES = (
 @click.option("--timers", is_flag=True, help="Time each kernel of a run (NAME_kernel_seconds in the C API).")
 @click.option("--explain", is_flag=True, help="Print what each pass did and declined, and each kernel.")
 @click.option("--dump-ir", type=click.Path(), help="Folder for the IR after each stage.")
-@click.option("--stop-after", type=click.Choice(STAGES), help="Stop after this stage; nothing is built.")
+@click.option("--stop-after", type=OneOf(STAGES), help="Stop after this stage; nothing is built.")
 @parameters.cache_option
 @click.option("--table/--no-table", default=None, help="Print the final table.  [default: on a terminal]")
 @parameters.json_option

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from .console import emit
+from .one_of import OneOf
 from .verb import verb
 
 
@@ -15,7 +16,7 @@ from .verb import verb
         ("halotile completion fish | source", "In ~/.config/fish/config.fish:"),
     ]
 )
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=OneOf(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print what makes SHELL complete commands, options, model files, targets, and names of inputs and nodes."""
     from click.shell_completion import get_completion_class

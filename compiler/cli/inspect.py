@@ -14,6 +14,7 @@ from . import completers, parameters
 from .console import columns, count, emit, emit_json, note, seconds, size
 from .failure import one_line
 from .images import Pairs, images_options, images_wanted
+from .one_of import OneOf
 from .shapes import shape_options
 from .summary import explanation, symbol_text
 from .verb import verb
@@ -60,10 +61,10 @@ _VIEWS = {
 @parameters.fix_option
 @images_options
 @click.option(
-    "--stop-after", "stage", type=click.Choice(STAGES), help="Run the pipeline so far and show what is left."
+    "--stop-after", "stage", type=OneOf(STAGES), help="Run the pipeline so far and show what is left."
 )
 @click.option(
-    "--float-mode", type=click.Choice(["strict", "finite", "exact"]), default="strict", show_default=True,
+    "--float-mode", type=OneOf(["strict", "finite", "exact"]), default="strict", show_default=True,
     help="What the simplification may change: rounding; rounding, with no NaN or infinity; or no bit.",
 )  # fmt: skip
 @click.option("--check", is_flag=True, help="Check what each stage left, and rewrites on numbers (slow).")

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ...errors import ModelError, OutputError, RunError
+from ..given import no_model
 from . import arrays, completers
+from .one_of import OneOf
 from .places import check_destination as check_destination
 from .places import check_file_destination as check_file_destination
 from .places import check_library_path as check_library_path
@@ -128,14 +130,14 @@ class BytesType(click.ParamType):
 def tiling_options(function: F) -> F:
     """``--tile``, ``--memory-budget`` and ``--optimize``."""
     function = click.option(
-        "--optimize", type=click.Choice(["speed", "memory"]), default="speed", show_default=True,
+        "--optimize", type=OneOf(["speed", "memory"]), default="speed", show_default=True,
         help="What tiling is for: the fastest plan, or the one with the smallest arena.",
     )(function)  # fmt: skip
     function = click.option(
         "--memory-budget", type=BytesType(), help="Limit of the arena, such as 32MiB; never exceeded."
     )(function)
     return click.option(
-        "--tile", type=click.Choice(["auto", "off"]),
+        "--tile", type=OneOf(["auto", "off"]),
         help="Compute chains of layers tile by tile.  [default: auto, where it pays]",
     )(function)  # fmt: skip
 
@@ -143,7 +145,7 @@ def tiling_options(function: F) -> F:
 def weights_option(function: F) -> F:
     """``--weights``."""
     return click.option(
-        "--weights", type=click.Choice(["float32", "float16", "int8"]), default="float32", show_default=True,
+        "--weights", type=OneOf(["float32", "float16", "int8"]), default="float32", show_default=True,
         help="How weights of convolutions and matrix products are stored; float16 halves them, int8 quarters them.",
     )(function)  # fmt: skip
 
@@ -164,7 +166,7 @@ def precision_options(function: F) -> F:
     """``--precision``, ``--calibrate`` and ``--error``."""
     function = error_options(function)
     return click.option(
-        "--precision", type=click.Choice(["float32", "bfloat16", "float16", "int8", "auto"]), default="float32",
+        "--precision", type=OneOf(["float32", "bfloat16", "float16", "int8", "auto"]), default="float32",
         show_default=True,
         help="What layers may be computed in, where that is faster; auto keeps --error, by --calibrate.",
     )(function)  # fmt: skip
@@ -297,7 +299,7 @@ def check_model_path(path: str) -> Path:
     if not path:
         raise ModelError("the model's path is empty")
     if not file.exists():
-        raise ModelError(f"model file '{path}' does not exist")
+        raise ModelError(no_model(file))
     if file.is_dir():
         built = (file / "manifest.json").is_file()
         hint = "; it is what a build made, for run, verify and bench: give the ONNX file" if built else ""

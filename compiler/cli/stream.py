@@ -15,6 +15,7 @@ from ..stream.suffixes import SUFFIXES
 from . import completers, parameters
 from .arrays import STREAM, split_file
 from .console import StageProgress, emit, emit_json
+from .one_of import OneOf
 from .verb import verb
 
 if TYPE_CHECKING:
@@ -50,12 +51,12 @@ TYPES = ("float32", "uint8", "uint16")
     help="Where an output goes, as .npy, .zarr, .tif or .raw; - is standard output, plain rows.",
 )  # fmt: skip
 @click.option(
-    "--layout", type=click.Choice(["NCHW", "NHWC", "CHW", "HWC", "HW"]),
+    "--layout", type=OneOf(["NCHW", "NHWC", "CHW", "HWC", "HW"]),
     help="Of the files that are read.  [default: by their shape]",
 )  # fmt: skip
-@click.option("--type", "kind", type=click.Choice(TYPES), default="float32", help="Of plain rows.")
+@click.option("--type", "kind", type=OneOf(TYPES), default="float32", help="Of plain rows.")
 @click.option(
-    "--target-type", "target_kind", type=click.Choice(TYPES), help="Of what is written.  [default: the network's own]"
+    "--target-type", "target_kind", type=OneOf(TYPES), help="Of what is written.  [default: the network's own]"
 )
 @click.option("--scale", default="1", metavar="NUMBER", help="Multiply inputs, such as 1/255 for pixels in bytes.")
 @click.option("--target-scale", default="1", metavar="NUMBER", help="Multiply outputs.")

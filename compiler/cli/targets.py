@@ -99,7 +99,8 @@ def _instructions(target: Target) -> list[str]:
 
 
 def _data(target: Target) -> Json:
-    return asdict(target)
+    """The facts of a machine, without what a build says of itself."""
+    return {name: fact for name, fact in asdict(target).items() if name not in ("in_halves", "half_growth")}
 
 
 def _fact(key: str, value: Any) -> str:

@@ -10,7 +10,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ...errors import ModelError
-from ..given import ModelGiven
+from ..given import ModelGiven, no_model
 from ..options import path_of
 
 TEXT, MESSAGE = 9, 11  # protobuf's numbers of field types
@@ -46,7 +46,7 @@ def load(model: ModelGiven) -> Source:
     except ValueError:
         raise ModelError(f"model file {str(path)!r} has a name that no file can have") from None
     except FileNotFoundError:
-        raise ModelError(f"model file '{path}' does not exist") from None
+        raise ModelError(no_model(path)) from None
     except IsADirectoryError:
         raise ModelError(f"model file '{path}' is a folder") from None
     except OSError as error:

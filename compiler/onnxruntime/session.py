@@ -15,6 +15,7 @@ from ...errors import UnsupportedError
 from ..frontend.check import check
 from ..frontend.load import load
 from ..frontend.shapes import plain_dtype, run_time_inputs
+from ..given import no_model
 from ..inspection import unsupported_operators
 from .binding import IOBinding
 from .failures import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile, in_their_kinds
@@ -218,7 +219,7 @@ def _source(model: object) -> str | bytes | onnx.ModelProto:
         raise TypeError(f"a session is made of a path, bytes or an onnx.ModelProto, not of {type(model).__name__}")
     path = os.fspath(model)
     if not Path(path).exists():
-        raise NoSuchFile(f"model file '{path}' does not exist")
+        raise NoSuchFile(no_model(Path(path)))
     return path
 
 

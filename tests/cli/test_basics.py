@@ -140,6 +140,7 @@ def test_facts_in_words() -> None:
     told = dict(line.split(None, 1) for line in halotile("targets", "show", "raspberry-pi-3").stdout.splitlines())
     assert (told["in_order"], told["bandwidth"], told["l2_bytes"]) == ("yes", "3.6 GB/s", "512.00 KiB")
     assert "hertz" not in told and "hertz" in halotile("targets", "show", "scratchpad").stdout
+    assert not {"in_halves", "half_growth"} & told.keys()  # of a build, and not of the machine
 
 
 def test_a_matrix_unit_is_a_fact() -> None:

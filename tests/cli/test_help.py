@@ -78,6 +78,11 @@ def test_examples_are_command_lines(name: str) -> None:
         (["inspect", "images.onnx", "--shape", "imges=1,2"], "did you mean 'images'"),
         (["inspect", "images.onnx", "--fix", "imges=1,2"], "did you mean 'images'"),
         (["bench", "-m", "resnet5o"], "did you mean 'resnet50'"),
+        (["build", "m.onnx", "--optimize", "memry"], "did you mean 'memory'"),
+        (["build", "m.onnx", "--precision", "half"], "'float16', 'int8', 'auto'."),
+        (["inspect", "m.onnx", "--stop-after", "simplfy"], "did you mean 'simplify'"),
+        (["build", "n.onnx"], "did you mean 'm.onnx'"),
+        (["build", "there/m.onnx"], "there is no folder 'there'"),
     ],
 )
 def test_misspelt_names_have_suggestions(
