@@ -21,6 +21,7 @@ import pytest
 import quick
 from dealing import dealt
 from hypothesis import HealthCheck, settings
+from sampling import MARK, left_out
 
 VARIABLE = "HALOTILE_CACHE"
 _own: list[str] = []
@@ -32,6 +33,7 @@ settings.load_profile("patient")
 
 def pytest_configure(config: pytest.Config) -> None:
     _one_thread_for_references()
+    config.addinivalue_line("markers", f"{MARK}: of crossed parameters some cases run (tests/support/sampling.py)")
     if os.environ.get(costs.VARIABLE):
         config.pluginmanager.register(costs.Costs())
     if hasattr(config, "workerinput"):
@@ -64,7 +66,10 @@ def _one_thread_for_references() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Every worker of several puts them into the same order."""
+    """Leaves out the same ones in every worker, and puts the others into the same order."""
+    if out := set(left_out(items)):
+        config.hook.pytest_deselected(items=list(out))
+        items[:] = [item for item in items if item not in out]
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     if workers > 1:
         root = config.rootpath

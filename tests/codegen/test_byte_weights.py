@@ -112,6 +112,7 @@ def test_tables_and_recurrent_layers_are_stored_so_as_well() -> None:
     assert 1e-6 < np.abs(found - y).max() / np.abs(y).max() < 0.02
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "raspberry-pi-4", "x86_64-linux-gnu+sapphirerapids"])
 @pytest.mark.parametrize("net", [network, wide, seven, transposed, few, chain])
 def test_they_never_take_more_bytes(net, target: str) -> None:

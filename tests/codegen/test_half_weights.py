@@ -69,6 +69,7 @@ def test_they_are_half_as_large_and_still_near(half: halotile.Model) -> None:
     assert 10 * other.max_error < check.max_error, "rounding shows"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["x86-64-v3", "raspberry-pi-4", "x86_64-linux-gnu+sapphirerapids"])
 @pytest.mark.parametrize(
     ("net", "tile"),

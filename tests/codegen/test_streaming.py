@@ -68,6 +68,7 @@ def streaming_kernels(report: dict[str, Any]) -> list[str]:
     return [k["name"] for k in report["kernels"] if any(STREAMS in note for note in k["notes"])]
 
 
+@pytest.mark.sampled
 @here
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("optimize", ["speed", "memory"])

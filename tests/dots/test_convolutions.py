@@ -97,6 +97,7 @@ def joined(dtype: str) -> onnx.ModelProto:
     return net.model([1, 8, 19, 17], net.conv(p, 16, 5, 1), net.do("Add", e, f))
 
 
+@pytest.mark.sampled
 @needs_dots
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize(("made", "layers"), [(residual, 5), (joined, 5)])

@@ -44,6 +44,7 @@ def built(model: Any, feeds: dict[str, np.ndarray], products: int = 1, **options
     return list(module(feeds).values())
 
 
+@pytest.mark.sampled
 @here
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("zero", [None, 0, 128, 37])
@@ -58,6 +59,7 @@ def test_integer_products(dtype: str, zero: int | None, exact: bool) -> None:
         np.testing.assert_array_equal(found, wide @ b.astype(np.int64))
 
 
+@pytest.mark.sampled
 @here
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
@@ -86,6 +88,7 @@ def test_bytes_of_weights_around_128() -> None:
     np.testing.assert_array_equal(found, (a.astype(np.int64) - 3) @ (b.astype(np.int64) - 128))
 
 
+@pytest.mark.sampled
 @here
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("run_time", [False, True])
@@ -119,6 +122,7 @@ def test_large_weights_are_widened_when_they_are_read(operator: str, monkeypatch
     np.testing.assert_array_equal(next(iter(module(feeds).values())), np.einsum(sums, *wide))
 
 
+@pytest.mark.sampled
 @here
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("signed", [False, True])
@@ -220,6 +224,7 @@ def wanted_of(model: onnx.ModelProto, x: np.ndarray, moved: bool = False) -> np.
     return sums * arrays["sw"].astype(np.float64) * float(arrays["sx"]) + arrays["bias"]
 
 
+@pytest.mark.sampled
 @here
 @pytest.mark.parametrize("per_column", [False, True])
 @pytest.mark.parametrize(("dtype", "zero"), [("uint8", 0), ("uint8", 128), ("uint8", 201), ("int8", 0), ("int8", -33)])

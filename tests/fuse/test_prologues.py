@@ -73,6 +73,7 @@ def test_winograd_computes_cheap_maps_in_its_loads(name: str) -> None:
     assert fusion.groups[0].anchor is fusion.groups[0].nodes[-1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROLOGUES)
 @pytest.mark.parametrize("family", ["winograd", "direct"])
 def test_prologues_are_exact_at_the_padding(name: str, family: str) -> None:

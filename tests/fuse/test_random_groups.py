@@ -30,6 +30,7 @@ def check(first: int, count: int, blocked: bool, monkeypatch: pytest.MonkeyPatch
     return [k.schedule for k in build.kernels]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("blocked", [True, False])
 @pytest.mark.parametrize("first", range(0, 2 * ROUND, ROUND))
 def test_random_groups(first: int, blocked: bool, monkeypatch: pytest.MonkeyPatch) -> None:

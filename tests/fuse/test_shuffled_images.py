@@ -43,6 +43,7 @@ def network(depth: int, activation: str) -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("tile", ["off", "auto"])
 @pytest.mark.parametrize(("depth", "activation"), [(64, "PRelu"), (64, "Relu"), (19, "PRelu")])

@@ -77,6 +77,7 @@ def shuffles(kernels: list[dict[str, Any]]) -> list[list[str]]:
     return [k["operators"] for k in kernels if k["schedule"].startswith("shuffle of channels")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("split", ["split", "slice"])
 @pytest.mark.parametrize("half", [8, 16, 29])
 def test_one_kernel_writes_both_halves(half: int, split: str) -> None:
@@ -90,6 +91,7 @@ def test_one_kernel_writes_both_halves(half: int, split: str) -> None:
     assert not any(apart & set(k["operators"]) for k in kernels if k["operators"] not in found)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [(1, 5, 64, 40), (2, 3, 7, 7)])
 @pytest.mark.parametrize("groups", [2, 4])
 @pytest.mark.parametrize("tile", ["auto", "off", {"shape": (4, 5)}])

@@ -99,6 +99,7 @@ def agrees(proto: Any, **options: Any) -> halotile.Model:
     return model
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("make", [parts, steps, maps_behind, images])
 def test_parts_that_begin_within_a_block_are_permuted(make: Callable[[], tuple[Any, int]], threads: int) -> None:
@@ -112,6 +113,7 @@ def test_parts_that_begin_within_a_block_are_permuted(make: Callable[[], tuple[A
     assert all(set(k["nodes"]) & ends for k in copies), copies
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(3, 13), (4, 5)])
 @pytest.mark.parametrize("make", [parts, maps_behind])
 def test_they_are_members_of_tile_groups(make: Callable[[], tuple[Any, int]], shape: tuple[int, int]) -> None:

@@ -34,6 +34,7 @@ def _in_place(g: Drawing, x: str) -> str:
     return g("Add", g("Sigmoid", g("ReduceSum", y, g.whole(0))), g("Mul", g("Add", y, g.constant(1)), g.constant(3)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("of", [_softmax, _mean_and_largest, _positions, _in_place], ids=lambda f: f.__name__[1:])
 @pytest.mark.parametrize("whole", [False, True], ids=["drawn", "equal"])
 def test_every_length(of, whole):

@@ -70,6 +70,7 @@ def test_a_transpose_that_may_overwrite_what_it_adds():
     assert SQUARES in _notes(_check(g, _drawn(3, "n", "m"), wanted))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
 @pytest.mark.parametrize("pads", [(0, 3, 3, 0, 3, 3), (0, 0, 1, 0, 2, 17), (0, 5, 0, 0, 0, 0)])
 def test_pads(mode, pads):

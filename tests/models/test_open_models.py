@@ -50,6 +50,7 @@ def test_kernels_are_the_fast_ones(built):
         assert any(text in schedule for schedule in schedules), (text, schedules)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", [NAMED, "native"])
 def test_the_arena_is_that_of_a_fixed_build(built, target):
     """At most 1.02 times as large, and 64 KiB for what cores hold of their own, at a size that nobody planned for."""

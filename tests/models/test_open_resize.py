@@ -25,6 +25,7 @@ def _model(mode: str, coordinate: str, channels: int, around: bool = False) -> o
     return g.model()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("coordinate", ["half_pixel", "align_corners", "asymmetric"])
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_to_the_size_of_another(mode, coordinate):

@@ -10,6 +10,7 @@ from compiled import Compiled, module_of, staged
 from tvm import relax
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("pads", [(0, 0, 0, 0, 0, 0), (1, 1, 1, 1, 1, 1), (0, 1, 2, 1, 0, 1)])
 @pytest.mark.parametrize(
     ("kernel", "strides", "apart"),

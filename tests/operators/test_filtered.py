@@ -42,6 +42,7 @@ def rows(kind: str, length: int) -> np.ndarray:
     return x
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("kind", ["plain", "ties", "nan", "rising", "infinite"])
 @pytest.mark.parametrize(("length", "k"), [(22, 2), (131, 5), (1000, 31), (LONG + 37, 11)])

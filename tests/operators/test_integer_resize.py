@@ -47,6 +47,7 @@ def model_of(cases: list[Case]) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]
     return model, {f"x{i}": x for i, (x, _, _) in enumerate(cases)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
 def test_linear_to_the_last_bit(dtype: str, exact: bool) -> None:
@@ -81,6 +82,7 @@ def test_antialiased(dtype: str) -> None:
         assert np.abs(ours - wanted).max() <= (dtype == "int32"), cases[i][1:]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "uint16", "int32", "int64"])
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_what_onnx_runtime_lacks_is_truncated(mode: str, dtype: str) -> None:

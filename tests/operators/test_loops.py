@@ -55,6 +55,7 @@ def test_the_largest(length: int, k: int) -> None:
     check("TopK", [noise(3, length), np.array([k])], 2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
@@ -63,6 +64,7 @@ def test_equals_keep_their_order(largest: int, axis: int, dtype: str) -> None:
     check("TopK", [x, np.array([7])], 2, axis=axis, largest=largest)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize(("shape", "axis"), [((3, 40), 1), ((2, 999), 0), ((3, 9, 21), 1), ((4, 5, 3), 1), ((2, 1), 1)])
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
@@ -79,6 +81,7 @@ def test_the_first_alone_needs_no_heap(
 RANKED = ["float32", "float16", "int32", "int16", "int8", "uint16", "uint8"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize("k", [2, 3, 16, 50, 99])
 @pytest.mark.parametrize("dtype", [*RANKED, "float64", "int64", "uint32"])
@@ -108,6 +111,7 @@ def test_ends_of_the_range_and_equals_in_order(
     np.testing.assert_array_equal(got["v"], np.take_along_axis(x, order[:, :k], 1))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize(("shape", "axis", "k"), [((3, 400), 1, 400), ((300, 5), 0, 120), ((2, 170, 9), 1, 170)])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])

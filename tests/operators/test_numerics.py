@@ -79,6 +79,7 @@ def run(form: str, exact: bool) -> tuple[Sheet, dict[str, np.ndarray]]:
     return s, halotile.compile(s.model(), exact=exact)(s.feeds)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("exact", EXACT)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("rule", RULES)

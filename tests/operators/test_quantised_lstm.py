@@ -50,6 +50,7 @@ def quantised(
     return model
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("sizes", "more"), [((7, 1, 12, 16, 1), ()), ((9, 1, 33, 20, 2), ("h", "c", "p")), ((5, 3, 8, 24, 1), ("h", "c"))]
 )

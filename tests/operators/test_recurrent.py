@@ -10,6 +10,7 @@ from halotile.errors import UnsupportedError
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("operator", ["RNN", "GRU", "LSTM"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("lengths", [None, [3, 1, 2]])

@@ -54,6 +54,7 @@ def check(operator: str, inputs: list[np.ndarray | None], rtol: float = 1e-4, **
     return built
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("operator", ["RNN", "GRU", "LSTM"])
 @pytest.mark.parametrize("hidden", [1, 5, 16, 17, 32, 43])
 @pytest.mark.parametrize("batch", [1, 2, 3])
@@ -62,6 +63,7 @@ def test_sizes(operator: str, hidden: int, batch: int) -> None:
     assert sum(k["schedule"] == "loops" for k in built.report["kernels"]) == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("operator", ["RNN", "GRU", "LSTM"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("lengths", [None, [3, 5]])

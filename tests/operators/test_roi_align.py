@@ -19,6 +19,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("corners", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize(("shape", "count", "bins", "turned"), CASES)

@@ -48,6 +48,7 @@ def total(operator: str, inputs: list[Any], **attributes: Any) -> tuple[np.ndarr
     return results[0], schedules
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("channels", "outputs", "kernel", "groups", "strides"),
     [

@@ -75,6 +75,7 @@ def small_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_norms, "LEAST_ELEMENTS", 100)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", ["exported", "opset 18", "opset 21"])
 @pytest.mark.parametrize(("channels", "groups"), [(35, 5), (48, 4), (18, 1), (26, 13)])
 @pytest.mark.parametrize("bias", [0.0, 30.0])

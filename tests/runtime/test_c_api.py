@@ -29,6 +29,7 @@ def built(rounds, tmp_path_factory):
     return build_library(rounds, tmp_path_factory.mktemp("built") / "out")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "dialect", [("-xc", "-std=c89"), ("-xc", "-std=c11"), ("-xc++", "-std=c++98"), ("-xc++", "-std=c++17")]
 )

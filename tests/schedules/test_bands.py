@@ -234,6 +234,7 @@ def test_no_core_writes_all_margins(machine: str, kind: str, taps: int) -> None:
     assert loops[0].startswith("T.parallel(2)")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("batch", [1, 2, 3])
 @pytest.mark.parametrize("cores", [2, 3, 5])
 def test_margins_of_strips_are_whole(batch: int, cores: int) -> None:

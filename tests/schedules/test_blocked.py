@@ -122,6 +122,7 @@ def test_blocked_to_blocked(channels: int, bits: int, margins: bool) -> None:
         np.testing.assert_array_equal(got[layout.pack(np.ones(value.shape, bool)) == 0], 0, err_msg=f"{name}: padding")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("inwards", [False, True], ids=["unpack", "pack"])
 @pytest.mark.parametrize("channels", CHANNELS)
 def test_conversions(channels: int, inwards: bool) -> None:

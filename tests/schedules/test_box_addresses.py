@@ -29,6 +29,7 @@ def direct(kernels: list[Kernel]) -> list[Kernel]:
     return [k for k in kernels if k.schedule.startswith("direct")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(5, None), (7, 11)])
 @pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (3, 1), (3, 2)])
 def test_the_reduction_adds_numbers_that_fit_an_address(kernel: int, stride: int, shape: tuple[int, Any]) -> None:

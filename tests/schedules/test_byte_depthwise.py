@@ -93,6 +93,7 @@ def test_all_packed_bytes_are_told_and_no_other_form_is_taken(weights: str) -> N
     assert any(getattr(c, "algorithm", "") == choice.algorithm for c in considered(request, facts))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("taps", range(2, 10))
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_words_hold_all_taps_of_their_outputs_and_no_column_beyond(taps: int, stride: int) -> None:

@@ -96,6 +96,7 @@ def test_whatever_follows_is_in_the_kernel(i: int) -> None:
     np.testing.assert_allclose(found, np.tanh(gelu), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("bits", [128, 256, 512])
 @pytest.mark.parametrize("i", range(0, len(SHAPES), 3))
 def test_vectors_of_half_the_length(i: int, bits: int) -> None:

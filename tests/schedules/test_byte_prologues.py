@@ -47,6 +47,7 @@ def moved(axis: int, step: int, size: tuple[int, int], seed: int) -> tuple[onnx.
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), feeds
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("axis", "step"), [(2, -1), (3, -1), (2, -2), (2, 2)])
 def test_small_boxes_behind_moved_rows_are_right(axis: int, step: int, target: str) -> None:

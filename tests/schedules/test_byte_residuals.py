@@ -50,6 +50,7 @@ def test_the_sum_reads_no_narrowed_byte() -> None:
     assert not [line for line in text.splitlines() if "alloc_local" in line and '"int8"' in line]
 
 
+@pytest.mark.sampled
 @needs_dots
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize(("dtype", "zero"), [("uint8", 0), ("uint8", 113), ("int8", -7)])

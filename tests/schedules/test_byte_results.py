@@ -49,6 +49,7 @@ def _body(w: Any, scale: Any, bias: Any, case: Any, saturated: bool, share: Any 
     return body
 
 
+@pytest.mark.sampled
 @needs_packs
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("saturated", [False, True])

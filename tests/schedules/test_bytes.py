@@ -36,6 +36,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled
 @needs_dots
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("half", [False, True])

@@ -72,6 +72,7 @@ def result(build: Build, feeds: dict[str, np.ndarray]) -> np.ndarray:
     return Compiled(build).run([feeds["x"]])[0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("layers", [alone, of_a_sum, resized, with_maps])
 @pytest.mark.parametrize(
@@ -107,6 +108,7 @@ def test_other_targets_have_them(target: str) -> None:
     assert has_norm(planned(model(with_maps, (1, 3, 12, 16), 40), target))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("layers", [alone, of_a_sum, resized, with_maps])
 @pytest.mark.parametrize(("rows", "columns"), [(1, 40), (3, 7), (5, 13)])
 def test_boxes_give_the_same_bits(layers: Callable[..., str], rows: int, columns: int) -> None:

@@ -185,6 +185,7 @@ NEON = replace(native(), vector_bits=128, vector_registers=32, fma_ports=2, fma_
 NARROW_NEON = replace(native(), vector_bits=128, vector_registers=16, fma_ports=1, fma_latency=4)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", [AVX512, AVX2, NEON, NARROW_NEON], ids=["avx512", "avx2", "neon", "neon32"])
 @pytest.mark.parametrize("height, width, blocks", [(56, 56, 4), (28, 28, 8), (7, 7, 32), (1, 1, 64), (27, 27, 6)])
 def test_tiles_fit_the_registers(target: Target, height: int, width: int, blocks: int) -> None:
@@ -226,6 +227,7 @@ def test_rows_that_are_left_over_have_a_tile_of_their_own() -> None:
     assert left_over(choose_tile(AVX512, Space(14, 14, 4, 4, mixed=True)), 14) is None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("cores", [1, 2, 3])
 @pytest.mark.parametrize(
     "images,cin,cout,kernel,stride",

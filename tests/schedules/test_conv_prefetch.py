@@ -314,6 +314,7 @@ def test_large_panels_are_passed_in_parts() -> None:
     assert parts(ONE, 512, 512, 28, 3) == (1, 0), "a stream keeps up"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("images,cores", [(1, 1), (2, 1), (2, 2), (1, 2), (1, 3)])
 @pytest.mark.parametrize("stack,channels", [(0, 64), (1 << 16, 64), (0, 71), (1 << 16, 71)])
 def test_parts_change_no_bit(
@@ -344,6 +345,7 @@ def test_parts_change_no_bit(
     np.testing.assert_array_equal(found[0], found[1])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("l2", [1 << 20, 16 << 10])
 @pytest.mark.parametrize("cores", [1, 3])
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ def found(x: np.ndarray, before: Any = lambda x: x) -> tuple[list[np.ndarray], l
     return Compiled(build).run([x]), [position(x, *case) for case in cases], kernels
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(5, 3, 37), (2, 70, 131), (1, 9, 8), (33, 1, 1), (3, 1000), (2, 21, 9, 11)])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int32", "int8", "uint8", "int64"])
 def test_of_equals_the_first_or_the_last(shape: tuple[int, ...], dtype: str) -> None:

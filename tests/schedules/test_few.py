@@ -83,6 +83,7 @@ def head(x: Any, cout: int, kernel: int = 3, cin: int = 24) -> Any:
     return R.add(y, weight(normal(1, cout, 1, 1)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("cout,bits", [(1, 512), (2, 512), (3, 512), (4, 512), (1, 256), (2, 256), (3, 256), (1, 128)])
 @pytest.mark.parametrize("width", [2, 7, 21])  # narrower than a tile, no multiple of one
 def test_model_outputs_are_written_as_they_lie(cout: int, bits: int, width: int) -> None:

@@ -40,6 +40,7 @@ def added(made: onnx.ModelProto, after: str) -> onnx.ModelProto:
     return made
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])
 @pytest.mark.parametrize(
     ("block", "outputs", "size"),
@@ -61,6 +62,7 @@ def test_shuffles(mode: str, block: int, outputs: int, size: tuple[int, int, int
         assert fired
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])
 @pytest.mark.parametrize(
     ("block", "outputs", "dims", "kind"),

@@ -66,6 +66,7 @@ def test_shuffles_into_plain_memory(
     assert any(block % int(rows) == 0 and int(columns) == block for _, _, _, rows, _, _, columns, _ in repeating), notes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])
 @pytest.mark.parametrize(
     ("block", "outputs", "size", "shape", "fires"),

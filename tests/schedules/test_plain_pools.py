@@ -21,6 +21,7 @@ def windows(x: np.ndarray, kernel: tuple[int, int], stride: int, pads: tuple[int
     return np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(2, 3))[:, :, ::stride, ::stride]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 2, 1, 0), (2, 0, 0, 1)])
 @pytest.mark.parametrize("width", [7, 35, 97, 131])

@@ -45,6 +45,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("cores", [1, 3])
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_same_bits(name: str, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:

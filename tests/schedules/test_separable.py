@@ -43,6 +43,7 @@ def data(channels: int, width: int) -> np.ndarray:
     return x
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("blocked", [False, True])
 @pytest.mark.parametrize("width", [14, 20, 37, 67])
 @pytest.mark.parametrize("window", WINDOWS)

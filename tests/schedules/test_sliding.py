@@ -23,6 +23,7 @@ def _pools(x: Any, kind: str, taps: int, stride: int, pad: int) -> Any:
     return pool(x, (taps, taps), strides=(stride, stride), padding=(pad, pad, pad, pad))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("cores", [1, 3])
 @pytest.mark.parametrize("kind", ["max", "mean"])
 @pytest.mark.parametrize(

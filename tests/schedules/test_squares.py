@@ -18,6 +18,7 @@ def notes(build: Any) -> list[str]:
     return [note for kernel in build.kernels for note in kernel.notes]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int8", "uint8", "int64", "int32"])
 @pytest.mark.parametrize("bits", [128, 256])
 def test_sides_of_odd_sizes(dtype: str, bits: int) -> None:

@@ -49,6 +49,7 @@ def test_where_one_tile_of_rows_waits_for_weights(target: Target, shape: tuple[i
         assert READ not in str(found.function), "the hardware looks ahead in each stream"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("columns", [16, 131, 259, 1000])
 @pytest.mark.parametrize("cores", [1, 2])

@@ -172,6 +172,7 @@ def model(cout: int, kernel: int) -> onnx.ModelProto:
     return g.finish(y=activation(g, conv(g, x, cout, kernel), "sigmoid"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(5, None), (7, 11)])
 @pytest.mark.parametrize("cout, kernel", [(7, 5), (24, 5), (24, 1), (16, 1), (20, 1), (21, 1), (9, 1)])
 def test_boxes_give_the_same_bits(shape: tuple[int, Any], cout: int, kernel: int) -> None:

@@ -50,6 +50,7 @@ def suite(request: pytest.FixtureRequest) -> Suite:
     return suite
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SHAPES)
 def test_equals_float64(suite: Suite, name: str) -> None:
     suite.check(name)

@@ -67,6 +67,7 @@ def suite(request: pytest.FixtureRequest) -> Suite:
     return suite
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SHAPES)
 def test_equals_float64(suite: Suite, name: str) -> None:
     suite.check(name)
@@ -143,6 +144,7 @@ def test_models_take_it_and_exact_does_not(monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_allclose(got, wanted, rtol=0, atol=4e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kernel,stride", [(5, 1), (7, 2), (9, 1), (11, 4)])
 @pytest.mark.parametrize("shape", [(6, None), (5, 9), (7, 11)])
 def test_boxes_agree_with_the_whole(

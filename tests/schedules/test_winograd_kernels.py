@@ -218,6 +218,7 @@ def test_error_bound(t: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
         assert i > 1 or error <= 4e-5 * np.abs(exact).max()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kernel", [(1, 7), (7, 1), (5, 5), (1, 3)])
 @pytest.mark.parametrize("shape", [(6, None), (5, 9)])
 def test_boxes_agree_with_the_whole(kernel: tuple[int, int], shape: tuple[int, Any]) -> None:

@@ -64,6 +64,7 @@ def suite(request: pytest.FixtureRequest) -> Suite:
     return suite
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*SHAPES, "residual"])
 def test_equals_float64(suite: Suite, name: str) -> None:
     suite.check(name)

@@ -84,6 +84,7 @@ def times_read(columns, groups):
     return len(parts), found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("chunks", [None, (1, 3, 20, WIDE), (1, 1, 64, 500), (1, 3, 1, WIDE)])
 @pytest.mark.parametrize("groups", [1, 2, 3])
 def test_rows_are_read_once_for_all_strips_that_have_room(model, x, y, groups, chunks, monkeypatch):

@@ -35,6 +35,7 @@ def skipped(random, channels, levels, order):
     return m.model([m.conv(y, channels, 2)], "w")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("order", ["before", "behind"])
 @pytest.mark.parametrize("seed, levels", [(0, 1), (1, 2), (2, 3), (3, 2)])
 def test_skips_are_written_where_they_are_read(seed, levels, order):

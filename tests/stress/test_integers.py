@@ -16,6 +16,7 @@ EACH = 20  # graphs of a model
 SEEDS = range(max(1, int(os.environ.get("HALOTILE_INTEGERS", "60")) // EACH))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("exact", [False, True], ids=["default", "exact"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_integers_are_those_of_numpy(seed: int, exact: bool) -> None:

@@ -20,6 +20,7 @@ def test_affine_grid_keeps_a_batch_of_one(size: list[int], align: int) -> None:
     np.testing.assert_allclose(evaluate(model, feeds)["o0"], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", ["asymmetric", "half_pixel"])
 @pytest.mark.parametrize("rounding", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
 @pytest.mark.parametrize("scales", [(2.5, 1.7), (0.7, 0.6), (3.1, 2.3)])

@@ -56,6 +56,7 @@ def test_an_impossible_budget_names_the_smallest_arena_and_that_one_works(edsr: 
     assert planned(edsr, memory_budget=smallest).report["arena_bytes"] == smallest
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["densenet", "shufflenet_v2"])
 @pytest.mark.parametrize("optimize", ["speed", "memory"])
 def test_what_a_refusal_names_is_what_memory_as_the_objective_finds(name: str, optimize: str) -> None:

@@ -91,6 +91,7 @@ def first_channels(g: ModelGraph, x: str) -> str:
     return conv(g, g.op("Concat", conv(g, first, 32, 3), conv(g, last, 16, 3), axis=1), 16, 3)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("layers", [kept_half, halves, first_channels])
 @pytest.mark.parametrize("size", [(48, 40), (37, 23)])
 def test_cuts_come_back_too(layers: Callable[[ModelGraph, str], str], size: tuple[int, int], tmp_path: Path) -> None:

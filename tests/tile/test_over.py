@@ -166,6 +166,7 @@ def test_the_bits_are_those_of_the_whole(
     np.testing.assert_array_equal(finished(build, plan).run([given(build)])[0], untiled(bottlenecks, width=width))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("winograd", [False, True])
 @pytest.mark.parametrize(
     ("rows", "bands", "sharing", "wide", "width", "taken"),

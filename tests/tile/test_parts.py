@@ -124,6 +124,7 @@ def of_whole(build: Build, plan: TilePlan, make: Callable[[ModelGraph, str], str
     np.testing.assert_array_equal(finished(build, plan).run([given(build)])[0], untiled(built, make, *shape))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("make", MODELS)
 @pytest.mark.parametrize(
     ("rows", "columns", "form", "wide"),

@@ -106,6 +106,7 @@ def arena(build: Build) -> int:
     return build.memory.planned_bytes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("make", MODELS)
 @pytest.mark.parametrize(
     ("rows", "form", "wide"),
@@ -238,6 +239,7 @@ def test_the_checker_knows_what_is_written_over() -> None:
     assert check_plan(replace(banded, takes={target: source})).problems
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("make", [*MODELS, pointwise, below])
 @pytest.mark.parametrize("sharing", [1, 2])
 def test_the_estimate_expects_what_plans_do(make: Callable[[ModelGraph, str], str], sharing: int) -> None:
