@@ -11,12 +11,9 @@ import onnx
 import onnxruntime
 import pytest
 from board_tools import halotile as command
-from halotile.compiler.pipeline import run_pipeline
-from halotile.compiler.state import Options
 from halotile.errors import HalotileError
 from halotile.schedules.math.scaled_integers import nearest_numbers
 from halotile.schedules.math.stored_weights import in_bytes
-from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
 from weight_models import chain, few, network, planned, sample, seven, transposed, wide
 
@@ -112,7 +109,6 @@ def test_tables_and_recurrent_layers_are_stored_so_as_well() -> None:
     assert 1e-6 < np.abs(found - y).max() / np.abs(y).max() < 0.02
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "raspberry-pi-4", "x86_64-linux-gnu+sapphirerapids"])
 @pytest.mark.parametrize("net", [network, wide, seven, transposed, few, chain])
 def test_they_never_take_more_bytes(net, target: str) -> None:
@@ -148,7 +144,7 @@ def test_arrays_of_other_numbers_stay() -> None:
 
 
 def test_tiles_and_open_sizes_read_them_too() -> None:
-    budget = halotile.compile(chain(), tile="off").report["planned_bytes"] // 2
+    budget = planned(chain(), "native", "float32", tile="off")["planned_bytes"] // 2
     tiled = halotile.compile(chain(), weights="int8", memory_budget=budget)
     assert any("tiled" in k["schedule"] for k in tiled.report["kernels"]) and tiled.verify().ok
     x = np.random.default_rng(6).standard_normal((2, 3, 33, 41), np.float32)
@@ -191,7 +187,7 @@ def test_no_transform_and_no_parts_are_chosen() -> None:
     """Though float32 takes them there."""
     for target in ("raspberry-pi-4", "x86_64-linux-gnu+sapphirerapids"):
         reports = [
-            run_pipeline(wide(), Options(resolve(target), weights=w, tile="off", stop_after="assemble")).report
+            planned(wide(), target, w, tile="off")
             for w in ("float32", "int8")
         ]
         told = [" ".join(k["schedule"] for k in r["kernels"]) for r in reports]

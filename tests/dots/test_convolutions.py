@@ -18,6 +18,7 @@ from halotile.schedules.conv import ConvFacts
 from halotile.schedules.instructions.int8_dot import PAIRS, data_dtype, per_word
 from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
+from uncompiled import reported
 
 needs_dots = pytest.mark.skipif(
     data_dtype(resolve("native")) is None, reason="NOT RUN: this machine multiplies no bytes"
@@ -162,7 +163,7 @@ def test_other_weights_have_no_steps() -> None:
 def test_reports_and_comparisons_know_bytes() -> None:
     """The products of a word are one multiply-add, and an engine that rounds ties otherwise is not wrong."""
     model = residual("uint8")
-    kernels = halotile.compile(model).report["kernels"]
+    kernels = reported(model)["kernels"]
     found = [k for k in kernels if "bytes" in k["schedule"]]
     assert found and all(k["at_once"] == per_word(str(data_dtype(resolve("native")))) and k["flops"] > 0 for k in found)
     assert not any("at_once" in k for k in kernels if k not in found)

@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 from halotile import compile as compile_model
 from onnx import TensorProto, helper, numpy_helper
+from uncompiled import reported
 
 SIZE = (1, 7, 13, 11)
 VECTORS = ("winograd", "matrix conv")  # which load vectors of channels
@@ -61,7 +62,7 @@ def test_numbers(depth: int, activation: str, tile: str, exact: bool) -> None:
 @pytest.mark.parametrize(("depth", "activation"), [(64, "PRelu"), (64, "Relu"), (19, "PRelu")])
 def test_no_kernel_loads_single_elements_of_a_map(depth: int, activation: str) -> None:
     """A map in a direct convolution's loads is computed for every tap and vector of outputs."""
-    kernels = compile_model(network(depth, activation), tile="off").report["kernels"]
+    kernels = reported(network(depth, activation), tile="off")["kernels"]
     convolutions = [k for k in kernels if "relax.nn.conv2d" in k["operators"]]
     assert len(convolutions) == 4
     for kernel in convolutions:

@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from halotile.schedules.instructions.amx import has_matrix_unit
 from halotile.targets.resolve import resolve
+from uncompiled import reported
 
 from ..support.open_models import Drawing, Sizes
 
@@ -85,8 +86,7 @@ def test_open_sizes_take_the_unit(name):
 
 
 def _without(model: onnx.ModelProto, typical: Sizes) -> list[str]:
-    library = halotile.compile(model, NAMED, typical=typical, exact=True)
-    return [kernel["schedule"] for kernel in library.report["kernels"]]
+    return [kernel["schedule"] for kernel in reported(model, NAMED, typical=typical, exact=True)["kernels"]]
 
 
 @NEEDS

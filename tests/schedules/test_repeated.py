@@ -88,7 +88,7 @@ def test_other_constants_are_other_kernels(what: str, count: list[Any]) -> None:
 )
 def test_a_shared_kernel_is_the_one_that_would_have_been_built(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = unrolled(clips=case == "clips") if case in ("unrolled", "clips") else MODELS[case].model(small=True)
-    options = Options(native(), threads=2, stop_after="assemble")
+    options = Options(native(), threads=2, stop_after="plan")
     shared = run_pipeline(model, options)
     monkeypatch.setattr(Repeats, "kernel", lambda self, request: self.build(request))
     alone = run_pipeline(model, options)

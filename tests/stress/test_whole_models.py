@@ -10,6 +10,7 @@ import onnx
 import pytest
 from halotile.compiler.verify import Reference, compare
 from halotile.errors import HalotileError
+from uncompiled import reported
 from whole_models import whole_model
 
 BLOCKS = 5
@@ -43,7 +44,7 @@ def test_agrees_with_onnx_runtime(seed: int) -> None:
 def test_small_tiles_give_the_same(seed: int) -> None:
     """The last group that can be tiled, with all before it that can go along, in tiles of 4 x 6."""
     model, arrays = whole_model(seed, BLOCKS, "image")
-    names = [k["name"] for k in halotile.compile(model, tile="off").report["kernels"]]
+    names = [k["name"] for k in reported(model, tile="off")["kernels"]]
     for name in reversed(names):
         try:
             found = differences(model, arrays, threads=2, tile={"last": name, "shape": (4, 6)})

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from halotile.compiler.pipeline import run_pipeline
-from halotile.compiler.state import Options
-from halotile.targets.resolve import resolve
 from onnx import TensorProto, helper, numpy_helper
+from uncompiled import reported
 
 X = (1, 5, 13, 17)
 
@@ -99,4 +97,4 @@ def seven() -> onnx.ModelProto:
 
 
 def planned(model: onnx.ModelProto, target: str, weights: str, **options) -> dict:
-    return run_pipeline(model, Options(resolve(target), weights=weights, stop_after="assemble", **options)).report
+    return reported(model, target, weights=weights, **options)
