@@ -1,10 +1,11 @@
-"""Lookups in tables of 256 bytes, in lowered code: four registers hold a table.
+"""Lookups in tables of 256 bytes, in lowered code: registers hold a table.
 
     mark(byte, words ...)    ->    t = permute(words, byte / 4)[lane];  rotated by 8 (byte % 4), its lowest byte
 
-A word of four neighbouring bytes is found by two permutations of two registers each, the choice between them by the
-highest bit; rotations take their count modulo 32. Kernels say a lookup as a call of an intrinsic that has the table as
-operands (schedules/instructions/byte_tables.py), which TVM makes vectors of as of any other.
+With vectors of 512 bits a word of four neighbouring bytes is found by two permutations of two registers each, the
+choice between them by the highest bit; rotations take their count modulo 32. AVX2 and 64-bit ARM look up vectors of
+bytes (byte_tables_narrow.py). Few lanes read memory one by one. Kernels say a lookup as a call of an intrinsic that has
+the table as operands (schedules/instructions/byte_tables.py), which TVM makes vectors of as of any other.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ from tvm import tirx
 from tvm.ir import Call
 from tvm.ir.prim import expr as prim
 
-from ...schedules.instructions.byte_tables import MARK, WORDS
+from ...schedules.instructions.byte_tables import AVX512, MARK, WORDS, lookup
 from ...schedules.words.tvm_types import Expr, Mutator, PrimFunc
+from ...targets.target import Target
+from .byte_tables_narrow import DECLARED, LANES_OF, vector_of_bytes
 from .imported_ir import importing
 
 NAME = "halotile_byte_table"
-LANES = 16  # that are looked up together
+LANES = 16  # that are looked up together with vectors of 512 bits
 
 
-def with_tables(function: PrimFunc) -> PrimFunc:
+def with_tables(function: PrimFunc, target: Target) -> PrimFunc:
     """The lowered ``function``, whose lookups are code."""
     texts: dict[str, str] = {}
+    form = lookup(target) or ""
     mark = tirx.call_llvm_pure_intrin("int32", MARK, tirx.IntImm("int32", 0)).args[0].value
 
     def visit(call: Expr, mutator: Mutator) -> Expr:
@@ -40,9 +44,10 @@ def with_tables(function: PrimFunc) -> PrimFunc:
         lanes = int(dtype.partition("x")[2] or 1)
         name = f"{NAME}_{hashlib.sha256(table.tobytes()).hexdigest()[:16]}"
         texts.setdefault(f"@{name}", f"@{name} = private constant [64 x i32] [{_numbers(map(int, table))}], align 64\n")
-        part = LANES if lanes % LANES == 0 else 1
-        texts.setdefault("declared", _DECLARED)
-        texts.setdefault(f"@{name}_{part}", _vector(name) if part > 1 else _scalar(name))
+        part = next((n for n in LANES_OF.get(form, (LANES,)) if lanes % n == 0), 1)
+        texts.setdefault("declared", DECLARED.get(form, _DECLARED))
+        vector = _vector(name) if form == AVX512 else vector_of_bytes(form, name, part)
+        texts.setdefault(f"@{name}_{part}", vector if part > 1 else _scalar(name))
         if lanes != part:
             texts.setdefault(f"@{name}_{lanes}", _in_parts(name, lanes, part))
         return tirx.call_pure_extern(dtype, f"{name}_{lanes}", byte)

@@ -28,7 +28,16 @@ from ...version import __version__
 from ..cache import keys
 from ..cache.keys import key_of
 from ..cache.store import Cache
-from . import byte_tables, extremes, held_sizes, imported_ir, jump_tables, narrowing, streaming
+from . import (
+    byte_tables,
+    byte_tables_narrow,
+    extremes,
+    held_sizes,
+    imported_ir,
+    jump_tables,
+    narrowing,
+    streaming,
+)
 from .byte_tables import with_tables
 from .extremes import extremes as with_extremes
 from .extremes import has_extremes
@@ -83,7 +92,8 @@ def _versions() -> str:
 
 # And this file: what follows the key.
 CODE = (
-    byte_tables, extremes, held_sizes, imported_ir, jump_tables, lookups, narrowing, streaming, builder, prefetch, keys,
+    byte_tables, byte_tables_narrow, extremes, held_sizes, imported_ir, jump_tables, lookups, narrowing, streaming,
+    builder, prefetch, keys,
 )  # fmt: skip
 
 
@@ -112,7 +122,7 @@ def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, in
     if rounds_vectors(target):
         lowered = {var: narrow(function) for var, function in lowered.items()}
     if lookups.has_lookup(target):
-        lowered = {var: with_tables(function) for var, function in lowered.items()}
+        lowered = {var: with_tables(function, target) for var, function in lowered.items()}
     if has_extremes(target):
         lowered = {var: with_extremes(function, target) for var, function in lowered.items()}
     module = _on_cpu(tvm.IRModule(lowered, attrs=module.attrs))

@@ -9,8 +9,8 @@ Elementary Functions on the IBM RISC System/6000, 1990) where nothing overflows 
 stay far from that: what was made of whole numbers does. The last bit of numbers below 1e-30 may differ, so quotients
 are ``exact`` only where they are rounded to whole numbers.
 
-x86-64 rounds to whole numbers of 32 bits by one instruction, where two and a conversion take four slots; it needs ``x``
-to be one of these.
+x86-64 rounds to whole numbers of 32 bits by one instruction, where two and a conversion take four slots; 64-bit ARM by
+two, and narrows many together then, which holds ends as well. ``x`` must be one of these.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def quotient(target: Target, exact: bool, node: GraphNode) -> Build | None:
 def rounded(target: Target, exact: bool, node: GraphNode) -> Build | None:
     """What builds bytes from numbers that are known to be small, by fewer instructions; None if ``node`` is nothing of
     the kind."""
-    found = _saturated(node) if node.dtype in BYTES and target.triple.startswith("x86_64") else None
+    found = _saturated(node) if node.dtype in BYTES and _rounds(target) else None
     if found is None or found[0].dtype != "float32":
         return None
     value, low, high = found
@@ -99,6 +99,11 @@ def _saturated(node: GraphNode) -> tuple[GraphNode, Attribute, Attribute] | None
         return node.inputs[0], node.attr("low"), node.attr("high")
     clip = node.inputs[0] if node.op == "relax.astype" else None
     return (clip.inputs[0], clip.raw(1), clip.raw(2)) if clip is not None and clip.op == "relax.clip" else None
+
+
+def _rounds(target: Target) -> bool:
+    """True if vectors of numbers are rounded to int32 by an instruction or two."""
+    return target.is_aarch64 or target.triple.startswith("x86_64")
 
 
 def _fuses(target: Target) -> bool:

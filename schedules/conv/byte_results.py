@@ -4,7 +4,8 @@
     y[column, 4 lanes] = packed(whole)                    two steps of narrowing, whose order one shuffle mends
 
 Each for itself takes two shuffles, a comparison with each end of the bytes, and a store of a quarter of a line. Bytes
-that are looked up for those that sums are rounded to are narrowed behind the lookup.
+that are looked up for those that sums are rounded to are narrowed behind the lookup, or before it where the target
+looks up vectors of bytes. There, four vectors of a tile are narrowed together wherever they lie.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numpy as np
 from tvm import tirx
 
 from ..emit.inline import key
-from ..instructions.byte_packs import TOGETHER, packed, packs
-from ..instructions.byte_tables import looked_up
+from ..instructions.byte_packs import TOGETHER, packed, packs, packs_rows
+from ..instructions.byte_tables import looked_up, looks_words_up
 from ..kernel.context import Channel
 from ..operators.byte_tables import TABLE
 from ..operators.registry import attributes
@@ -39,14 +40,25 @@ class Narrowing:
     high: int
     zero: int
     table: Node | None = None
+    behind: bool = False  # bytes are looked up when they are narrowed
 
     @property
     def dtype(self) -> str:
-        return (self.table or self.node).results[0].dtype
+        """Of what numbers are narrowed to."""
+        return (self.node if self.behind or self.table is None else self.table).results[0].dtype
+
+    def bytes_of(self, vectors: list[Expr], lanes: int) -> Expr:
+        """The result's bytes of four vectors that :meth:`whole` made."""
+        made = packed(self.dtype, vectors, lanes)
+        if self.table is None or not self.behind:
+            return made
+        count = TOGETHER * lanes
+        found = looked_up(tirx.Cast(f"int32x{count}", made), attributes(self.table.call)["words"])
+        return tirx.Cast(f"{self.table.results[0].dtype}x{count}", found)
 
     def whole(self, x: Expr) -> Expr:
         """The int32 of ``x`` that packing narrows: within ends that are not those of the type, where there are such."""
-        if self.table is None:
+        if self.table is None or self.behind:
             return self._rounded(x, packed=True)
         made = looked_up(self._rounded(x, packed=False), attributes(self.table.call)["words"])
         return made if self.dtype == "uint8" else made.astype("int8").astype("int32")
@@ -79,7 +91,8 @@ def narrowing(conv: ConvKernel) -> Narrowing | None:
     """How the kernel's only result becomes bytes, if a tile's columns may be narrowed together; None if not."""
     group, value, ctx = conv.request.group, conv.output, conv.ctx
     layout = conv.request.layout(value)
-    fits = packs(conv.request.target, value.dtype, conv.lanes) and conv.tile.columns >= TOGETHER
+    together = conv.tile.columns * (conv.tile.rows if packs_rows(conv.lanes) else 1)
+    fits = packs(conv.request.target, value.dtype, conv.lanes) and together >= TOGETHER
     if not fits or layout.block != conv.lanes or len(group.outputs) != 1 or conv.steps or conv.place is not list:
         return None
     if conv.costly or ctx.log is not None or ctx.apart is not None:
@@ -92,30 +105,52 @@ def narrowing(conv: ConvKernel) -> Narrowing | None:
         return None
     if node.inputs[0].dtype != "float32":
         return None
+    behind = table is not None and not looks_words_up(conv.request.target)
+    if behind and (conv.outputs or conv.facts.outputs) % conv.lanes:  # zero is no longer that in lanes past the last
+        return None
     own = attributes(node.call)
-    return Narrowing(node, int(own["low"]), int(own["high"]), int(own.get("zero", 0)), table)
+    return Narrowing(node, int(own["low"]), int(own["high"]), int(own.get("zero", 0)), table, behind)
 
 
 def write_bytes(conv: ConvKernel, narrowed: Narrowing, sums: Buffer, where: Where, blocks: int) -> None:
     """Writes the outputs of a tile whose ``sums`` are [row][column][vector][lane]."""
-    k, lanes, tile, value = conv.k, conv.lanes, conv.tile, conv.output
+    k, tile = conv.k, conv.tile
+    if tile.columns >= TOGETHER:
+        with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(blocks, "unroll", "b") as b:
+            places = [(dy, tirx.IntImm("int32", i)) for i in range(tile.columns)]
+            _write(conv, narrowed, sums, where, blocks, b, places)
+        return
+    rows = [tirx.IntImm("int32", i) for i in range(tile.rows)]
+    with k.loop(blocks, "unroll", "b") as b:
+        places = [(dy, tirx.IntImm("int32", i)) for dy in rows for i in range(tile.columns)]
+        _write(conv, narrowed, sums, where, blocks, b, places)
+
+
+def _write(
+    conv: ConvKernel, narrowed: Narrowing, sums: Buffer, where: Where, blocks: int, b: Expr,
+    positions: list[tuple[Expr, Expr]],
+) -> None:  # fmt: skip
+    """Writes the vectors of channel block ``b`` at ``positions``, rows and columns of the tile, in fours; the last four
+    overlap those before them."""
+    k, lanes, value = conv.k, conv.lanes, conv.output
     n, first_block, origins, column = where
-    starts = sorted({*range(0, tile.columns - TOGETHER + 1, TOGETHER), tile.columns - TOGETHER})
-    with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(blocks, "unroll", "b") as b:
-        whole, known = k.local("whole", "int32", tile.columns * lanes), 0
-        for start in starts:
-            # columns that two packs have in common are computed once: the first store may lie over a residual of them
-            for i in range(known, start + TOGETHER):
-                at = conv.positions(origins, column, dy, tirx.IntImm("int32", i))
-                with k.loop(lanes, "vectorized", "v") as v:
-                    slot = ((dy * tile.columns + i) * blocks + b) * lanes + v
-                    made = _element(conv, narrowed, lambda: sums[slot], [n, first_block + b, v, *at])  # noqa: B023
-                    k.store(whole, i * lanes + v, made)
-            known = start + TOGETHER
-            made = packed(narrowed.dtype, [whole[tirx.Ramp((start + i) * lanes, 1, lanes)] for i in range(TOGETHER)])
-            columns = [tirx.IntImm("int32", start + i) for i in range(TOGETHER)]
-            places = [conv.result(value, n, first_block + b, conv.positions(origins, column, dy, x)) for x in columns]
-            _store(conv, conv.ctx.buffer(value), places, made)
+    count = len(positions)
+    starts = sorted({*range(0, count - TOGETHER + 1, TOGETHER), count - TOGETHER})
+    whole, known = k.local("whole", "int32", count * lanes), 0
+    for start in starts:
+        # columns that two packs have in common are computed once: the first store may lie over a residual of them
+        for i in range(known, start + TOGETHER):
+            dy, x = positions[i]
+            at = conv.positions(origins, column, dy, x)
+            with k.loop(lanes, "vectorized", "v") as v:
+                slot = ((dy * conv.tile.columns + x) * blocks + b) * lanes + v
+                made = _element(conv, narrowed, lambda: sums[slot], [n, first_block + b, v, *at])  # noqa: B023
+                k.store(whole, i * lanes + v, made)
+        known = start + TOGETHER
+        made = narrowed.bytes_of([whole[tirx.Ramp((start + i) * lanes, 1, lanes)] for i in range(TOGETHER)], lanes)
+        four = [conv.positions(origins, column, *p) for p in positions[start:known]]
+        places = [conv.result(value, n, first_block + b, at) for at in four]
+        _store(conv, conv.ctx.buffer(value), places, made)
 
 
 def _store(conv: ConvKernel, buffer: Buffer, places: list[Expr], made: Expr) -> None:

@@ -66,6 +66,8 @@ def dot(target: Target, sums: Expr, data: Expr, weights: Expr, wraps: bool = Fal
             return _fenced(sums + product, lanes)
         total = tirx.Cast(f"int64x{lanes}", sums) + tirx.Cast(f"int64x{lanes}", product)
         return _fenced(tirx.Cast(wide, total), lanes)
+    if target.is_aarch64:  # the word may lie in any lane of the second
+        data, weights = weights, data
     return tirx.call_llvm_pure_intrin(wide, _instruction(target), sums, data, weights)
 
 

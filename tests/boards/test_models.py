@@ -8,6 +8,7 @@ import click
 import numpy as np
 import pytest
 from board_tools import needs, needs_zig
+from byte_sums import reference
 from evaluate import one_node
 from halotile.benchmarks.boards import (
     BOARDS,
@@ -25,6 +26,7 @@ from halotile.compiler.remote.model import RemoteModel
 from halotile.compiler.state import Options
 from halotile.targets.boards import boards
 from halotile.targets.resolve import resolve
+from onnx import TensorProto, helper, numpy_helper
 
 
 @pytest.mark.parametrize(
@@ -65,15 +67,30 @@ def test_bytes_are_multiplied_by_the_board_as_here(tmp_path: Path) -> None:
     needs_zig()
     rng = np.random.default_rng(3)
     x = rng.choice(np.array([0, 1, 254, 255], "uint8"), (1, 37, 9, 11))
-    w = rng.choice(np.array([-128, -127, 3, 127], "int8"), (21, 37, 1, 1))
-    model, feeds = one_node("ConvInteger", [x, w, np.uint8(7)])
-    options = Options(resolve("raspberry-pi-5"), threads=1, formats=("exe",))
+    convs = [(1, 1, 1, 0), (3, 1, 1, 1), (3, 2, 1, 1), (2, 1, 3, 2), (1, 3, 1, 0)]  # taps, stride, dilation, padding
+    ends = np.array([-128, -127, 3, 127], "int8")
+    weights = [rng.choice(ends, (21, 37, taps, taps)) for taps, *_ in convs]
+    nodes = [
+        helper.make_node(
+            "ConvInteger", ["x", f"w{i}", "zero"], [f"y{i}"], strides=[s, s], dilations=[d, d], pads=[p] * 4
+        )
+        for i, (_, s, d, p) in enumerate(convs)
+    ]
+    constants = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+    graph = helper.make_graph(
+        nodes, "bytes", [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)],
+        [helper.make_tensor_value_info(f"y{i}", TensorProto.INT32, None) for i in range(len(convs))],
+        [*constants, numpy_helper.from_array(np.uint8(7), "zero")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    options = Options(resolve("raspberry-pi-5"), threads=1, tile="off", formats=("exe",))
     build = run_pipeline(model, options, output=tmp_path / "lib")
-    assert any(k.schedule.startswith("dot products of bytes") for k in build.kernels)
+    assert sum(k.schedule.startswith("dot products of bytes") for k in build.kernels) == len(convs)
     with RemoteModel(tmp_path / "lib", "qemu-aarch64-static -cpu cortex-a76") as remote:
-        (y,) = remote(feeds, threads=1).values()
-    wanted = np.einsum("oc,ncyx->noyx", w[:, :, 0, 0].astype("int64"), x.astype("int64") - 7)
-    np.testing.assert_array_equal(y, wanted)
+        found = remote({"x": x}, threads=1)
+    for (_, s, d, p), w, y in zip(convs, weights, found.values(), strict=True):
+        np.testing.assert_array_equal(y, reference(x.astype("i8") - 7, w, (s, s), (d, d), ((p, p), (p, p)), 1, 0))
+
 
 def test_the_matrix_has_what_was_promised() -> None:
     assert set(BOARDS) <= set(boards()) and len(BOARDS) == 5

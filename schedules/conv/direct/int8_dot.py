@@ -27,6 +27,8 @@ from tvm import tirx
 from ....targets.target import Target
 from ...instructions.amx import has_matrix_unit
 from ...instructions.int8_dot import PAIRS, SUMMED, data_dtype, dot, multiplier, per_word, words
+from ...instructions.load_order import keep_loads
+from ...instructions.word_rows import row_words
 from ...kernel.unrolled_steps import unrolled
 from ...words.choice import AlgorithmRefusal, Choice
 from ...words.group import Kernel, Packed, Request, Value
@@ -202,17 +204,29 @@ def _multiply(
     taps: list[Expr],
 ) -> None:
     """One word of every position by the vectors of weights from ``at`` on."""
-    k, tile, lanes = conv.k, conv.tile, conv.lanes
+    k, tile, lanes, target = conv.k, conv.tile, conv.lanes, conv.request.target
     n, block, word = where
     count = per_word(conv.facts.data.dtype)
-    with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
-        place = conv.place_of(n, (block, word * count), conv.positions(origins, column, dy, dx), taps)
-        one = tirx.reinterpret("int32", conv.read(conv.facts.data)[_run(place, count)])
-        data = tirx.Broadcast(one, lanes)
+
+    def products(position: Expr, value: Expr) -> None:
+        data = tirx.Broadcast(value, lanes)
         with k.loop(tile.blocks, "unroll", "b") as b:
-            slot = _run(((dy * tile.columns + dx) * tile.blocks + b) * lanes, lanes)
-            product = dot(conv.request.target, acc[slot], data, weights[_run(at + b * lanes, lanes)])
+            slot = _run((position * tile.blocks + b) * lanes, lanes)
+            product = dot(target, acc[slot], data, weights[_run(at + b * lanes, lanes)])
             k.store(acc, slot, product)
+
+    if not target.is_aarch64:
+        with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
+            place = conv.place_of(n, (block, word * count), conv.positions(origins, column, dy, dx), taps)
+            one = tirx.reinterpret("int32", conv.read(conv.facts.data)[_run(place, count)])
+            products(dy * tile.columns + dx, one)
+        return
+    keep_loads(k, target)
+    for row in range(tile.rows):
+        spots = [conv.positions(origins, column, row, i) for i in range(tile.columns)]
+        places = [conv.place_of(n, (block, word * count), spot, taps) for spot in spots]
+        for i, value in enumerate(row_words(k, conv.ctx.analyzer, conv.read(conv.facts.data), places)):
+            products(row * tile.columns + i, value)
 
 
 def _run(first: Expr, count: int) -> Expr:
