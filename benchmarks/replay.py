@@ -32,6 +32,7 @@ import msgspec
 import tvm
 import tvm_ffi
 
+from ..compiler.codegen.llvm_options import held_options
 from ..compiler.codegen.module import C_CALL, gather_weights
 from ..compiler.codegen.objects import build_object
 from ..compiler.codegen.streaming import streamed
@@ -145,8 +146,8 @@ def object_of(function: PrimFunc, target: Target) -> str:
 
 
 def objects_of(functions: JsonView, target: Target) -> dict[str, str]:
-    """The objects' hashes by those of the functions, compiled side by side where LLVM can do that for the target."""
-    with ThreadPoolExecutor(1 if target.llvm_options else None) as pool:
+    """The objects' hashes by those of the functions, compiled side by side."""
+    with held_options(target), ThreadPoolExecutor() as pool:
         return dict(zip(functions, pool.map(partial(object_of, target=target), functions.values())))
 
 

@@ -15,6 +15,10 @@ from .systems import LLVM_TRIPLES, parse
 # the addition of 12 to their address for what a load of a block adds, 8: rows of three floats were read out of place.
 NO_BLOCK_LOADS = ("-arm-load-store-opt:bool=false",)
 
+# To see whether a loop of up to 10 rounds would fold away if it were unrolled, LLVM simulates it, once in each of two
+# passes. Kernels' short loops have long bodies, of which nothing folds: a sixth of LLVM's time for nothing.
+LESS_ANALYSIS = ("-unroll-max-iteration-count-to-analyze:uint=0",)
+
 
 @dataclass(frozen=True)
 class Target:
@@ -120,8 +124,8 @@ class Target:
 
     @property
     def llvm_options(self) -> tuple[str, ...]:
-        """LLVM's options for this machine. They are global to the process: no two such modules compile side by side."""
-        return NO_BLOCK_LOADS if llvm.architecture(self.triple) == "armv7l" else ()
+        """LLVM's options for this machine, which are global to the process (compiler/codegen/llvm_options.py)."""
+        return LESS_ANALYSIS + (NO_BLOCK_LOADS if llvm.architecture(self.triple) == "armv7l" else ())
 
     def tvm_of_loops(self) -> Any:
         """The TVM target that loops are lowered for. On RISC-V with vectors TVM would make loops over vectors of

@@ -41,6 +41,7 @@ from ...targets.target import Target
 from ..cache.store import Cache
 from ..flow.kernel import FlowKernel, kernels_of
 from .forms import Alike
+from .llvm_options import held_options
 from .names import MAIN, SHAPES
 from .objects import build_object
 from .open_sizes import first_offset, open_sizes, shapes_function
@@ -207,9 +208,8 @@ def assemble(
         first = {n + suffix: f.with_attr("global_symbol", n + suffix) for n, f in first.items()}
     functions.update(flows)
     modules = [tvm.IRModule({**first, **callers}), *(tvm.IRModule({n: f}) for n, f in functions.items())]
-    workers = 1 if target.llvm_options else os.cpu_count()
     stores: dict[str, int] = {}
-    with ThreadPoolExecutor(max_workers=workers) as pool:  # LLVM runs without the interpreter's lock
+    with held_options(target), ThreadPoolExecutor(os.cpu_count()) as pool:  # LLVM runs without the interpreter's lock
         objects = list(pool.map(lambda module: build_object(module, target, stores, cache), modules))
     for name, own in called.items():
         if count := sum(stores.get(part, 0) for part in own):

@@ -4,7 +4,7 @@
 
 The object depends on the module (its functions' structure and names), on the target as TVM sees it, on the versions of
 TVM, LLVM and of the code below, and on nothing else: that is its key in the cache (compiler/cache/). What LLVM keeps
-of the modules before is put back (jump_tables.py).
+of the modules before is put back (jump_tables.py), and its options are held (llvm_options.py).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from . import (
     held_sizes,
     imported_ir,
     jump_tables,
+    llvm_options,
     narrowing,
     streaming,
 )
@@ -42,7 +43,7 @@ from .byte_tables import with_tables
 from .extremes import extremes as with_extremes
 from .extremes import has_extremes
 from .held_sizes import held
-from .jump_tables import settle
+from .llvm_options import held_options
 from .narrowing import narrow, rounds_vectors
 from .streaming import ATTRIBUTE, stream
 
@@ -92,8 +93,8 @@ def _versions() -> str:
 
 # And this file: what follows the key.
 CODE = (
-    byte_tables, byte_tables_narrow, extremes, held_sizes, imported_ir, jump_tables, lookups, narrowing, streaming,
-    builder, prefetch, keys,
+    byte_tables, byte_tables_narrow, extremes, held_sizes, imported_ir, jump_tables, llvm_options, lookups, narrowing,
+    streaming, builder, prefetch, keys,
 )  # fmt: skip
 
 
@@ -127,9 +128,9 @@ def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, in
         lowered = {var: with_extremes(function, target) for var, function in lowered.items()}
     module = _on_cpu(tvm.IRModule(lowered, attrs=module.attrs))
     module = finalize()(module)
-    settle(target)
-    built = tvm.get_global_func("target.build.llvm")(module, tvm_target)
-    with tempfile.TemporaryFile() as file:  # which has no name, and so leaves nothing, however the process ends
+    # A file without a name leaves nothing, however the process ends.
+    with tempfile.TemporaryFile() as file, held_options(target):
+        built = tvm.get_global_func("target.build.llvm")(module, tvm_target)
         built.write_to_file(f"/proc/self/fd/{file.fileno()}", "o")
         return file.read(), stores
 

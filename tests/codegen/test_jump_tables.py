@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import tvm
-from halotile.compiler.codegen import jump_tables, objects
+from halotile.compiler.codegen import jump_tables, llvm_options
 from halotile.compiler.codegen.objects import build_object
 from halotile.schedules.emit.builder import KernelBuilder
 from halotile.targets.resolve import resolve
@@ -43,7 +43,7 @@ def test_a_build_for_webassembly_would_leave_one(monkeypatch: pytest.MonkeyPatch
     target = resolve("x86-64-v3")
     usual = build_object(choice(3), target)
     with monkeypatch.context() as patch:
-        patch.setattr(objects, "settle", lambda target: None)
+        patch.setattr(llvm_options, "settle", lambda target: None)
         build_object(choice(3), resolve("wasm"))
         assert build_object(choice(3), target) != usual
     jump_tables.settle(resolve("wasm"))
