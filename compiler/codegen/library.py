@@ -63,6 +63,7 @@ def build_library(
     stem = spec.identifier
     files = {"header": f"{stem}.h"}
     facts: Json = {}
+    known: dict[str, str] = {}  # SHA-256 by the name of a file
     with staged(Path(directory)) as stage:
         work = stage.work
         toolchain = toolchain or (find_toolchain(spec.target, cc) if {"so", "a"} & set(formats) else None)
@@ -102,8 +103,8 @@ def build_library(
         for name in files.values():
             _written_in_order(work / name, stage.result / name)
         if "library" in files and not elsewhere:
-            seal(stage.result / files["library"])
-        manifest = manifest_text(spec, files, stage.result, sources.fingerprint, facts)
+            known[files["library"]] = seal(stage.result / files["library"])
+        manifest = manifest_text(spec, files, stage.result, sources.fingerprint, facts, known)
         (stage.result / MANIFEST).write_text(manifest, encoding="utf-8")
     final = Path(directory)
     paths = {kind: final / name for kind, name in files.items()}

@@ -24,10 +24,11 @@ _VOLATILE = ("seconds", "verification")
 
 
 def manifest_text(
-    spec: LibrarySpec, files: dict[str, str], folder: Path, fingerprint: str, facts: Json
+    spec: LibrarySpec, files: dict[str, str], folder: Path, fingerprint: str, facts: Json, known: dict[str, str]
 ) -> str:
-    """The manifest of the finished ``files`` (kind -> name) in ``folder``; ``facts`` are what was found in them."""
-    hashes = {name: _hash(folder / name) for name in sorted(files.values())}
+    """The manifest of the finished ``files`` (kind -> name) in ``folder``; ``facts`` are what was found in them, and
+    ``known`` are the SHA-256 of some (name -> digits)."""
+    hashes = {name: _hash(folder / name, known.get(name)) for name in sorted(files.values())}
     data = {
         "format": "halotile",
         "abi": ABI_OF_SHAPES if spec.symbols else ABI,
@@ -58,8 +59,8 @@ def manifest_text(
     return json.dumps({**plain, "sha256": content_digest(plain)}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _hash(path: Path) -> Json:
-    return {"sha256": digest(path), "bytes": path.stat().st_size}
+def _hash(path: Path, known: str | None) -> Json:
+    return {"sha256": known or digest(path), "bytes": path.stat().st_size}
 
 
 def _sizes(spec: LibrarySpec) -> Json:

@@ -100,11 +100,11 @@ def gather_weights(
     made: dict[Any, int] = {}
     own: dict[str, int] = {}
 
-    def store(data: np.ndarray) -> int:
+    def store(data: np.ndarray, digest: str = "") -> int:
         """Where the array lies in the blob, from now on at the latest."""
         nonlocal total
         chunk = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        place, _ = known.setdefault(_digest(chunk), (total, chunk))
+        place, _ = known.setdefault(digest or _digest(chunk), (total, chunk))
         if place == total:
             chunks.append(chunk)
             total += _padded(chunk.nbytes)
@@ -127,7 +127,7 @@ def gather_weights(
                 if place is not None:
                     made[source] = own[digest] = place
                     continue
-            offsets[source] = store(data)
+            offsets[source] = store(data, digest)
             denormals += _denormals(data)
             if alike is not None:
                 alike.add(offsets[source], data)
@@ -135,7 +135,8 @@ def gather_weights(
 
 
 def _digest(chunk: np.ndarray) -> str:
-    return hashlib.sha256(chunk.data).hexdigest()
+    """Of one build's own arrays. BLAKE2 takes less than half of SHA-256's time where no instruction computes that."""
+    return hashlib.blake2b(chunk.data, digest_size=32).hexdigest()
 
 
 def constant_of(source: Packed | Scratch | Value) -> np.ndarray | None:

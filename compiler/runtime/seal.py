@@ -8,6 +8,7 @@ and what it makes is taken as it is.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -19,11 +20,16 @@ _SEAL = re.compile(re.escape(_MARK) + rb"([0-9a-f]{64})\n\Z")
 BYTES = len(_MARK) + 65
 
 
-def seal(path: Path) -> None:
-    """Appends the seal to a library that is finished."""
-    found = digest(path)
-    with path.open("ab") as file:
-        file.write(_MARK + found.encode() + b"\n")
+def seal(path: Path) -> str:
+    """The SHA-256 of a library that is finished, with the seal that is appended to it here."""
+    found = hashlib.sha256()
+    with path.open("r+b") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+        mark = _MARK + found.hexdigest().encode() + b"\n"
+        file.write(mark)
+    found.update(mark)
+    return found.hexdigest()
 
 
 def check_seal(path: Path) -> None:
