@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .attention import attention_facts, build_attention
-from .conv import build_conv, builds_conv, considered_convs, conv_pays, select_conv, smaller_conv
+from .conv import build_conv, builds_conv, considered_convs, conv_pays, conv_peers, select_conv, smaller_conv
 from .general.channel_norm import build_channel_norm, norms_channels
 from .general.channel_shuffle import build_shuffle, shuffles_channels
 from .general.generator import build_staged
@@ -82,6 +82,12 @@ def smaller(request: Request, choice: Choice, least: tuple[int, int], times: int
     """What computes boxes of fewer than ``least`` (rows, columns), the fewest that ``choice`` takes, from the same
     weights, with about so many times fewer columns; None if the family has no such thing."""
     return smaller_conv(choice, least, times) if family_of(request) == CONVOLUTION else None
+
+
+def peers(request: Request, choice: Choice) -> list[tuple[Choice, float]]:
+    """``choice`` and others that read the same weights, each with the cycles of one of its tiles: images of open size
+    take the one of the fewest. None where it is the only one."""
+    return conv_peers(request, choice) if family_of(request) == CONVOLUTION else []
 
 
 def pays(request: Request, choice: Choice) -> bool:

@@ -67,6 +67,11 @@ class ConvAlgorithm(ABC):
         about so many times fewer columns; it reads the same weights. None if there is none."""
         return None
 
+    def peers(self, request: Request, facts: ConvFacts, plan: OwnPlan) -> Sequence[tuple[OwnPlan, float]]:
+        """Plans that read the same weights as ``plan``, itself first, each with the cycles of one of its tiles: images
+        of open size take the one of the fewest. None where ``plan`` has no peers."""
+        return ()
+
     def pays(self, request: Request, facts: ConvFacts, plan: OwnPlan) -> bool:
         """True if ``plan``, which was chosen for larger outputs, is expected to be faster than the general algorithm at
         those of ``facts``."""

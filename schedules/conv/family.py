@@ -88,6 +88,13 @@ def considered_convs(request: Request) -> list[Choice | AlgorithmRefusal]:
     return [] if request.group.anchor.operator == TRANSPOSED else considered(request, _facts(request))
 
 
+def conv_peers(request: Request, choice: Choice) -> list[tuple[Choice, float]]:
+    """The choice and those that images of open size choose from beside it, as :meth:`.algorithm.ConvAlgorithm.peers`
+    says."""
+    found = algorithm_of(choice).peers(request, _facts(request), choice.plan)
+    return [(replace(choice, plan=plan), cycles) for plan, cycles in found]
+
+
 def conv_pays(request: Request, choice: Choice) -> bool:
     """True if ``choice``, which was made for a larger box, is expected to be faster than the general algorithm for that
     of the request."""

@@ -170,6 +170,15 @@ class Space:
             cost = min(cost, above.cost_within(target, fitting) + below.cost_within(target, lower))
         return cost
 
+    def tile_cycles(self, target: Target, tile: Tile) -> float:
+        """Cycles of a step by one tile of each group of vectors, of which the last may have fewer."""
+        whole, rest = divmod(self.blocks, tile.blocks)
+        own = whole * replace(self, height=tile.rows, width=tile.columns)._cost(target, tile)
+        if not rest:
+            return own
+        last = rest_tile(target, self, tile)
+        return RAGGED * (own + step_cycles(target, last, self.elements) * tile.columns / last.columns)
+
     def _cost(self, target: Target, tile: Tile) -> float:
         left = left_over(tile, self.height) if self.mixed else None
         if left is not None:

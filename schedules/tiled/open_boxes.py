@@ -7,17 +7,20 @@ weights where they can.
 An algorithm that won by its cycles loses where few tiles of its transform are full: in images it is taken from the size
 on where it still wins, and register tiles for the sizes below compute smaller ones. Boxes of tile groups are nearly all
 as large as is expected, and only what is too small for a tile is computed otherwise.
+
+Where several register tiles read the same weights, each image takes the one whose tiles, of which the last ones move
+back, need the fewest cycles for its rows and columns.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from ..conv.register_tile import SMALLER, Sizes, sizes_below
-from ..dispatch import build_kernel, pays, select, smaller
+from ..dispatch import build_kernel, pays, peers, select, smaller
 from ..words.choice import Choice
 from ..words.dims import Open
 from ..words.group import Kernel, Request
@@ -27,11 +30,12 @@ from ..words.sizes import usual
 @dataclass(frozen=True)
 class BoxKernel:
     """A kernel, its choice, and from how many (rows, columns) on it computes an image; smaller ones are the next
-    kernel's."""
+    kernel's. ``cycles``: of one of its tiles, where images choose between several kernels; else None."""
 
     kernel: Kernel
     choice: Choice
     since: tuple[int, int]
+    cycles: float | None = None
 
     def __str__(self) -> str:
         rows, columns = self.since
@@ -63,6 +67,9 @@ def _kernels(
     choice = select(boxed)
     least: tuple[int, int] | None = None
     while True:
+        if among := peers(boxed, choice) if units == (1, 1) else []:
+            yield from _peers(boxed, among, enough)
+            return
         kernel = build_kernel(replace(boxed, choice=choice))
         smallest = boxed.box == replace(below, rows=units[0], columns=units[1])
         many: Sizes = ()
@@ -84,6 +91,24 @@ def _kernels(
         if following is None:
             boxed = replace(boxed, box=replace(below, rows=units[0], columns=columns, spread=many))
         choice = following or select(boxed)
+
+
+def _peers(
+    boxed: Request, among: Sequence[tuple[Choice, float]], enough: Callable[[tuple[int, int]], bool]
+) -> Iterator[BoxKernel]:
+    """The kernels that images choose from, down to that of a single output; without it, where another computes all."""
+    box, whole = boxed.box, False
+    assert box is not None
+    for choice, cycles in among:
+        single = choice is among[-1][0]
+        if single and whole:
+            return
+        own = replace(boxed, box=replace(box, rows=1, columns=1)) if single else boxed  # vectors left over likewise
+        kernel = build_kernel(replace(own, choice=choice))
+        if single and kernel.least != (1, 1):
+            raise Open(f"no kernel computes images smaller than {kernel.least[0]} x {kernel.least[1]}")
+        whole = whole or enough(kernel.least)
+        yield BoxKernel(kernel, choice, kernel.least, cycles)
 
 
 def _since(workers: int, boxed: Request, choice: Choice, least: tuple[int, int]) -> tuple[int, int]:

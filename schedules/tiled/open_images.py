@@ -3,7 +3,8 @@
     if the image is at least as large as a register tile, or as Winograd's algorithm is faster from on:
       parallel for core: the kernel of a box, on the core's band of rows
         and of rows that its tiles leave over, the next kernel's
-    else: the same with a kernel of smaller tiles, down to single outputs
+    else: the same with a kernel of smaller tiles, down to single outputs; of several register tiles that read the same
+      weights, with that of the fewest cycles for the image's rows and columns
 
 Register tiles are the target's, for the sizes that the build plans for (open_boxes.py).
 """
@@ -76,20 +77,22 @@ def build_open_images(request: Request) -> TiledKernel:
         if before is not None:
             call(len(kernels), [], tirx.IntImm("int32", 0))
         rows, columns = (to_index(d) for d in shape[2:])
-        cases = _cases(needs)
-        with _bands(k, (rows, columns), units[0], _least(kernels, cases, units[0]), workers) as (own, worker):
+        chosen = _chosen(k, made, spare, rows, columns)
+        cases = _cases(needs, chosen)
+        with _bands(k, (rows, columns), units[0], _least(k, kernels, cases, units[0]), workers) as (own, worker):
             for number, case in enumerate(cases):
                 with nullcontext() if case is None else k.when(case):
-                    left = _left(own["rows"], kernels[number].least[0], spare[number])
+                    above, (most, below) = kernels[number].least[0], spare[number]
+                    left = _left(k, own["rows"], above, most)
                     whole = own if left is None else {**own, "rows": own["rows"] - left}
                     call(number, [whole[str(name)] for name in kernels[number].scalars], worker)
                     if left is not None:
                         rest = {**own, "row": own["row"] + whole["rows"], "rows": left}
                         with k.when(left > 0):
-                            call(number + 1, [rest[str(name)] for name in kernels[number + 1].scalars], worker)
+                            call(below, [rest[str(name)] for name in kernels[below].scalars], worker)
         return k.finish({"tirx.noalias": False})
 
-    names = " or ".join(dict.fromkeys(_text(own, rows) for own, rows in zip(made, spare)))
+    names = " or ".join(dict.fromkeys(_text(own, rows) for own, (rows, _) in zip(made, spare)))
     return TiledKernel(
         function=driver(tuple(f"part{i}" for i in range(len(parts)))),
         operands=tuple(operands),
@@ -103,35 +106,69 @@ def build_open_images(request: Request) -> TiledKernel:
     )
 
 
-def _spare(request: Request, made: list[BoxKernel]) -> list[int]:
-    """For each kernel the most rows that its tiles may leave over and the next kernel computes in fewer cycles than
-    another row of tiles takes, which moves back: of register tiles of the same columns, in which sums have the same
-    order."""
+def _spare(request: Request, made: list[BoxKernel]) -> list[tuple[int, int]]:
+    """For each kernel the most rows that its tiles may leave over and another one, whose number follows, computes in
+    fewer cycles than another row of tiles takes, which moves back: in register tiles of one row and the same columns,
+    in which sums have the same order."""
     found, target = [], request.target
     whole = box_alignment(request.group) == (1, 1)
-    for own, after in zip(made, [*made[1:], None]):
-        tile = own.choice.plan
-        spare = 0
-        if whole and isinstance(tile, Tile) and after is not None and after.choice.algorithm == own.choice.algorithm:
-            lower, (rows, columns) = replace(tile, rows=1), after.kernel.least
-            if after.choice.plan == lower and rows == 1 and columns <= own.kernel.least[1]:
+    numbers = {(own.choice.algorithm, own.choice.plan): number for number, own in enumerate(made)}
+    for own in made:
+        tile, spare = own.choice.plan, (0, 0)
+        if whole and isinstance(tile, Tile) and tile.rows > 1:
+            lower = replace(tile, rows=1)
+            number = numbers.get((own.choice.algorithm, lower))
+            rows, columns = own.kernel.least if number is None else made[number].kernel.least
+            if number is not None and rows == 1 and columns <= own.kernel.least[1]:
                 above, below = (step_cycles(target, t) for t in (tile, lower))
-                spare = sum(n * below < above for n in range(1, tile.rows))
+                spare = sum(n * below < above for n in range(1, tile.rows)), number
         found.append(spare)
     return found
 
 
+def _chosen(
+    k: KernelBuilder, made: list[BoxKernel], spare: list[tuple[int, int]], rows: Expr, columns: Expr
+) -> dict[int, Expr]:
+    """For the kernels that images choose between, whether the image takes it: of those that it is large enough for, the
+    first of the fewest cycles, in 64ths of the most that a tile takes."""
+    among = {n: own for n, own in enumerate(made) if own.cycles is not None}
+    if len(among) < 2:
+        return {}
+    most = max((own.cycles or 0 for own in among.values()), default=1)
+    units = {n: max(1, round(64 * (own.cycles or 0) / most)) for n, own in among.items()}
+    fits, costs = {}, {}
+    rows, columns = k.hold(rows), k.hold(columns)
+    for n, own in among.items():
+        (height, width), (over, below) = own.kernel.least, spare[n]
+        whole, left = k.hold(tirx.floordiv(rows, height)), _left(k, rows, height, over)
+        down = tirx.floordiv(rows + (height - 1), height) * units[n]
+        if left is not None:
+            down = tirx.Select(left > 0, whole * units[n] + left * units[below], down)
+        across = tirx.floordiv(columns + (width - 1), width)
+        costs[n] = tirx.Cast("int64", k.hold(down)) * tirx.Cast("int64", k.hold(across))
+        fits[n] = tirx.all(rows >= height, columns >= width)
+    found: dict[int, Expr] = {}
+    for n in among:
+        others = [(m, costs[n] < costs[m] if m < n else costs[n] <= costs[m]) for m in among if m != n]
+        found[n] = tirx.all(fits[n], *(tirx.any(tirx.Not(fits[m]), better) for m, better in others))
+    number: Expr = tirx.IntImm("int32", max(among))
+    for n in sorted(among, reverse=True)[1:]:
+        number = tirx.Select(found[n], tirx.IntImm("int32", n), number)
+    taken = k.bind(k.hold(number), "taken")
+    return {n: tirx.EQ(taken, n) for n in among}
+
+
 def _text(own: BoxKernel, spare: int) -> str:
-    over = f", {'a row' if spare == 1 else f'{spare} rows'} over by the next" if spare else ""
+    over = f", {'a row' if spare == 1 else f'{spare} rows'} over in tiles of one" if spare else ""
     return f"{own}{over}"
 
 
-def _left(rows: Expr, step: int, spare: int) -> Expr | None:
+def _left(k: KernelBuilder, rows: Expr, step: int, spare: int) -> Expr | None:
     """How many of the rows the next kernel computes; None if it never does."""
     if not spare:
         return None
-    rest = tirx.floormod(rows, step)
-    return rest if spare == step - 1 else tirx.Select(rest <= spare, rest, tirx.IntImm("int32", 0))
+    rest = k.hold(tirx.floormod(rows, step))  # TVM's simplifier divides by zero on some, inside of conditions
+    return rest if spare == step - 1 else k.hold(tirx.Select(rest <= spare, rest, tirx.IntImm("int32", 0)))
 
 
 def _boxed(request: Request, workers: int) -> Request:
@@ -150,12 +187,16 @@ def _needs(request: Request, least: tuple[int, int]) -> list[tuple[Dim, int]]:
     return [(dim, number) for dim, number in pairs if not surely(lambda: dim >= number)]  # noqa: B023
 
 
-def _cases(needs: list[list[tuple[Dim, int]]]) -> list[Expr | None]:
+def _cases(needs: list[list[tuple[Dim, int]]], chosen: dict[int, Expr]) -> list[Expr | None]:
     """When each of the kernels is called, up to the first that computes all images that are left: the image is large
-    enough for it, and not for those before it. None for one that computes all."""
+    enough for it, and not for those before it. None for one that computes all. Those in ``chosen`` are called where
+    that holds, and not before."""
     cases: list[Expr | None] = []
     smaller: list[Expr] = []  # than what the kernels before need
-    for own in needs:
+    for number, own in enumerate(needs):
+        if number in chosen:
+            cases.append(tirx.all(*smaller, chosen[number]))
+            continue
         inside = tirx.all(*(to_index(dim) >= number for dim, number in own)) if own else None
         conditions = [*smaller, *([] if inside is None else [inside])]
         cases.append(tirx.all(*conditions) if conditions else None)
@@ -165,13 +206,13 @@ def _cases(needs: list[list[tuple[Dim, int]]]) -> list[Expr | None]:
     return cases
 
 
-def _least(kernels: list[Kernel], cases: list[Expr | None], unit: int) -> Expr:
+def _least(k: KernelBuilder, kernels: list[Kernel], cases: list[Expr | None], unit: int) -> Expr:
     """Rows that a band of the kernel that is called has at least, in units."""
     fewest = [-(-kernel.least[0] // unit) for kernel, _ in zip(kernels, cases)]
     least: Expr = tirx.IntImm("int32", fewest[-1])
     if len(set(fewest)) > 1:
         for case, own in reversed([*zip(cases, fewest)][:-1]):
-            least = tirx.Select(case, tirx.IntImm("int32", own), least)
+            least = k.hold(tirx.Select(case, tirx.IntImm("int32", own), least))
     return least
 
 

@@ -12,7 +12,17 @@ from ..algorithm import ConvAlgorithm
 from ..facts import ConvFacts
 from ..register_tile import Tile, best_tiles
 from ..residual_in_place import taken_over
-from .kernel import build_direct, has_left_over, has_narrow, own_tile, own_window, rest_of, tile_space
+from .kernel import (
+    build_direct,
+    has_left_over,
+    has_narrow,
+    own_tile,
+    own_window,
+    rest_of,
+    shared_space,
+    tile_space,
+)
+from .tile_set import tile_set
 
 
 class Direct(ConvAlgorithm):
@@ -31,6 +41,13 @@ class Direct(ConvAlgorithm):
 
     def smaller(self, plan: Tile, least: tuple[int, int], times: int) -> Tile | None:
         return plan.smaller(times)
+
+    def peers(self, request: Request, facts: ConvFacts, plan: Tile) -> Sequence[tuple[Tile, float]]:
+        box = request.box
+        if box is None or not box.spread or request.limits.once or plan.parts > 1:
+            return ()
+        space = shared_space(request, facts)
+        return tile_set(request.target, space, box.spread_of(space.height, space.width), plan)
 
     def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Tile]]:
         space = replace(tile_space(request, facts), window=own_window(request, facts))

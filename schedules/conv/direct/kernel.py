@@ -152,7 +152,7 @@ def own_tile(request: Request, facts: ConvFacts) -> Tile:
     if joined is not None:
         return joined
     workers = 1 if facts.batch % request.workers == 0 else request.workers
-    space = replace(_shared_space(request, facts), narrowed=has_narrow(request, facts), once=once)
+    space = replace(shared_space(request, facts), narrowed=has_narrow(request, facts), once=once)
     if request.box is not None and request.box.spread and not once:
         return spread_tile(request.target, space, request.box.spread_of(space.height, space.width))
     return choose_tile(request.target, space, workers, _flat(request.target, facts))
@@ -160,14 +160,14 @@ def own_tile(request: Request, facts: ConvFacts) -> Tile:
 
 def rest_of(request: Request, facts: ConvFacts, tile: Tile) -> Tile | None:
     """The register tile of the vectors of outputs that ``tile`` leaves over; None if it leaves none."""
-    space = _shared_space(request, facts)
+    space = shared_space(request, facts)
     ragged = space.ragged and tile.parts == 1 and space.blocks % tile.blocks
     return rest_tile(request.target, space, tile) if ragged else None
 
 
 def once_pays(request: Request, facts: ConvFacts) -> bool:
     """True if register tiles that compute no output twice take at most ONCE of the cycles of the best ones."""
-    space, target = _shared_space(request, facts), request.target
+    space, target = shared_space(request, facts), request.target
     unit = request.limits.once or facts.out_spatial[-1]
     once, free = (min(c for c, _ in replace(space, once=o).tiles(target)) for o in (unit, 0))
     return once <= ONCE * free
@@ -179,9 +179,9 @@ def own_window(request: Request, facts: ConvFacts) -> TapWindow | None:
     return row_window(request, facts) or shared_window(request.target, facts, space.blocks, space.limit)
 
 
-def _shared_space(request: Request, facts: ConvFacts) -> Space:
-    mixed, window = has_left_over(request, facts), own_window(request, facts)
-    return replace(tile_space(request, facts), mixed=mixed, window=window)
+def shared_space(request: Request, facts: ConvFacts) -> Space:
+    """The same, with the taps that share their data and the rows that are left over."""
+    return replace(tile_space(request, facts), mixed=has_left_over(request, facts), window=own_window(request, facts))
 
 
 def has_left_over(request: Request, facts: ConvFacts) -> bool:
@@ -199,7 +199,7 @@ def has_narrow(request: Request, facts: ConvFacts) -> bool:
     whole = request.box is None and facts.edges is None and len(facts.out_spatial) == 2
     if not whole or anchor is None or anchor.operator not in OPERATORS or joined_parts(request, facts) > 1:
         return False
-    return narrow_pays(request.target, _shared_space(request, facts))
+    return narrow_pays(request.target, shared_space(request, facts))
 
 
 def _flat(target: Target, facts: ConvFacts) -> bool:
