@@ -119,9 +119,12 @@ class Driver:
             state.set(word, last, number)
         for member in reversed(range(last)):
             self._begin(state, member)
-        stripes = k.hold(tirx.floordiv(rows[1] - rows[0] + (plan.rows - 1), plan.rows) + plan.warm)
+        warm: Expr = _index(plan.warm)
+        if plan.at_once and plan.warm:
+            warm = k.hold(tirx.Select(self._size(last)[0] <= plan.rows, _index(0), warm))
+        stripes = k.hold(tirx.floordiv(rows[1] - rows[0] + (plan.rows - 1), plan.rows) + warm)
         with k.loop(stripes, name="s") as s:
-            state.set("end", last, tirx.min(rows[0] + (s + (1 - plan.warm)) * plan.rows, rows[1]))
+            state.set("end", last, tirx.min(rows[0] + (s + 1 - warm) * plan.rows, rows[1]))
             for member in reversed(range(last)):
                 self._ends(state, member, s + 1 >= stripes)
             for member in range(last + 1):

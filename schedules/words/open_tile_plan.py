@@ -80,7 +80,8 @@ class OpenTilePlan(MemberPlan):
     turns; None: there is one, or all are computed at once.
     Member m computes multiples of ``units[m]`` rows, but at the end, and begins and ends at multiples of
     ``alignments[m]``. ``windows``: value -> its window, of as many rows as any stripe of any size needs; ``task_bytes``
-    of them together, which may be open. ``expected``: rows and columns that each member computes at a time, mostly.
+    of them together, which may be open. ``at_once``: images of at most ``rows`` rows have one stripe and none before
+    it, from which windows keep nothing. ``expected``: rows and columns that each member computes at a time, mostly.
     """
 
     members: tuple[Group, ...]
@@ -102,6 +103,7 @@ class OpenTilePlan(MemberPlan):
     extra_work: float = 1.0  # at the sizes that were planned for
     notes: tuple[str, ...] = ()
     modes: Mapping[Value, str] = field(default_factory=dict)
+    at_once: bool = False
 
     @property
     def most_bands(self) -> int:

@@ -184,3 +184,16 @@ def test_windows_are_no_larger_than_the_image(form: tuple[int, int | None]) -> N
         for value, window in small.windows.items():
             spare = [own - size for own, size in zip(window.layout.shape[2:], value.shape[2:])]
             assert max(spare) <= 3, value.name  # what is read beyond the edges
+
+
+def test_windows_of_one_stripe_share_memory() -> None:
+    """Where an image is one stripe a window lives from its producer to its reader; exact plans say what overlaps."""
+    for model in prepared(chain()):
+        plan = model.plan(8, None, 1)
+        assert plan.at_once and plan.warm > 0
+        one, two = (plan_at(plan, {"h": h, "w": 20}) for h in (8, 9))
+        sums = [sum(w.layout.elements * 4 for w in p.windows.values()) for p in (one, two)]
+        assert len(one.tasks[0].stripes) == 1 and one.task_bytes < 0.6 * sums[0]
+        assert len(two.tasks[0].stripes) == 2 + plan.warm and two.task_bytes >= sums[1]
+        for h in range(1, 18):
+            assert check_plan(plan_at(plan, {"h": h, "w": 5})).problems == [], h

@@ -69,10 +69,11 @@ class _AtSize:
             across[member] = left, _up(right, column, width)
         self.base = list(self.done)
         stripes = []
-        count = plan.warm - (rows[0] - rows[1]) // plan.rows
+        warm = 0 if plan.at_once and self.sizes[-1][0] <= plan.rows else plan.warm
+        count = warm - (rows[0] - rows[1]) // plan.rows
         for s in range(count):
             ends = [0] * len(self.members)
-            ends[-1] = min(rows[0] + (s + 1 - plan.warm) * plan.rows, rows[1])
+            ends[-1] = min(rows[0] + (s + 1 - warm) * plan.rows, rows[1])
             for member in reversed(range(self.last)):
                 links, height = plan.links[member], self.sizes[member][0]
                 end = max(_end(n, n.rows, min(ends[n.reader], self.sizes[n.reader][0]), height) for n in links)

@@ -7,6 +7,8 @@ Where the last member has computed up to row b, member m has up to
 
 and needs to keep what any reader that has computed up to end_r(b - rows) still reads. So the bounds of these two give
 rows that suffice in every stripe of every image; edges of the tensor only take away from them.
+
+An image that is one stripe leaves nothing for a next one: windows then lie over each other, as whole values would.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from ....schedules.words.dims import floor_div, is_dim, maximum, minimum
 from ....schedules.words.group import Group, Value, dtype_bytes
 from ....schedules.words.layout import Layout
 from ....schedules.words.open_tile_plan import Images, Link, OpenTilePlan
-from ....schedules.words.sizes import symbol_atoms, symbols_of, usual, value_of
+from ....schedules.words.sizes import product, symbol_atoms, symbols_of, usual, value_of
 from ....schedules.words.tile_plan import Window
 from ...memory.open_offsets import below
 from ...memory.placement import Life, place
@@ -101,11 +103,13 @@ def plan_open(
     most = [_everything(groups, links, alignments, axis) for axis in (2, 3)]
     heights = [minimum(own, all_) for own, all_ in zip(held, most[0])]
     widths = most[1] if columns is None else list(map(minimum, _widths(wide, columns), most[1]))
-    windows, total = _windows(groups, layouts, links, units, heights, widths, whole)
+    once = _once(groups[-1].outputs[0].shape[2], rows, most[0], held) if not whole else None
+    windows, total = _windows(groups, layouts, links, units, heights, widths, whole, once)
     return OpenTilePlan(
         tuple(groups), links, rows, columns, tiles.bands, workers, warm, tuple(units), alignments, windows, total,
         _expected(groups, high, wide, rows, columns, tiles), whole, tiles.sharing, tiles.room,
         images, _extra(groups, work, high, wide, columns, tiles.bands), modes={v: RING for v in windows},
+        at_once=once is not None,
     )  # fmt: skip
 
 
@@ -221,6 +225,24 @@ def _everything(
     return found
 
 
+def _once(height: SizeLike, rows: int, most: Sequence[SizeLike], held: Sequence[int]) -> SizeLike | None:
+    """1 where the last member has more than one stripe, 0 where each member computes all at once: in images in which
+    that makes at most ``rows`` rows. None where there are no such, or windows of ``held`` rows do not hold ``most``."""
+    names = sorted(symbols_of(height)) if is_dim(height) else []
+    if len(names) != 1:
+        return None
+    low, step = next((int(a.low), a.multiple) for a in symbol_atoms(height))
+    first = -(-low // step) * step
+    sizes = range(first, first + PERIOD * step * rows, step)
+    above = next((n for n, size in enumerate(sizes) if value_of(height, {names[0]: size}) > rows), 0)
+    if not above:
+        return None
+    last = {names[0]: sizes[above - 1]}
+    if any((value_of(own, last) if is_dim(own) else own) > window for own, window in zip(most, held)):
+        return None
+    return maximum(0, minimum(1, floor_div(height - 1, rows)))
+
+
 def _windows(
     groups: Sequence[Group],
     layouts: Mapping[Value, Layout],
@@ -229,11 +251,14 @@ def _windows(
     held: Sequence[SizeLike],
     widths: Sequence[SizeLike],
     whole: frozenset[int],
+    once: SizeLike | None,
 ) -> tuple[dict[Value, Window], SizeLike]:
     """The windows of all inner values, and the bytes that they take together. One that keeps nothing from stripe to
-    stripe lives from its producer to its reader, and shares bytes with others; any other has bytes of its own."""
+    stripe lives from its producer to its reader, and shares bytes with others; any other has bytes of its own. Where
+    ``once`` is 0 there is one stripe, and none keeps anything."""
     shapes: list[Layout] = []
     lives: list[Life] = []
+    short: list[Life] = []
     sizes: list[SizeLike] = []
     values: list[Value] = []
     for member, group in enumerate(groups[:-1]):
@@ -251,6 +276,17 @@ def _windows(
             sizes.append(size)
             values.append(value)
             lives.append(Life(max(ALIGNMENT, usual(size)), first, last))
+            short.append(Life(max(ALIGNMENT, usual(size)), member, max(link.reader for link in own)))
+    offsets, total = _placed(lives, sizes)
+    if once is not None:
+        low, least = _placed(short, sizes)
+        offsets = {i: low[i] + product([once, at - low[i]]) for i, at in offsets.items()}
+        total = least + product([once, total - least])
+    return {v: Window(v, layout, offsets[i]) for i, (v, layout) in enumerate(zip(values, shapes))}, total
+
+
+def _placed(lives: Sequence[Life], sizes: Sequence[SizeLike]) -> tuple[dict[int, SizeLike], SizeLike]:
+    """Offsets of windows of ``sizes`` with these ``lives``, and the end of the last: closed forms."""
     starts, _ = place(lives)
     under, total = below(lives, starts), 0
     offsets: dict[int, SizeLike] = {}
@@ -259,7 +295,7 @@ def _windows(
         for j in under[i]:
             offsets[i] = maximum(offsets[i], offsets[j] + sizes[j])
         total = maximum(total, offsets[i] + sizes[i])
-    return {v: Window(v, layout, offsets[i]) for i, (v, layout) in enumerate(zip(values, shapes))}, total
+    return offsets, total
 
 
 def _expected(
