@@ -12,6 +12,7 @@ from tvm import te, tirx
 
 from ..emit.inline import key
 from ..kernel.context import Channel, Context
+from ..kernel.unrolled_steps import UNROLLED
 from ..kernel.work_sharing import bands
 from ..matmul.folded_moves import producers
 from ..operators.kind import facts_of, is_long
@@ -24,9 +25,11 @@ from .register_tile import Tile
 from .weight_prefetch import NextPanel, Runs, ask
 
 if TYPE_CHECKING:
-    pass
+    from ...targets.target import Target
+    from ..words.size_like import SizeLike
 
 SHORT = 256  # steps of a reduction after which waiting for the lines of its result counts for nothing
+SHORT_OF_FEW = 64  # the same of so few channels that LLVM writes all of them out, on x86-64
 STACK_SUMS = 64 * 1024  # bytes that a task may hold on its stack
 PARALLEL_FLOPS = 100_000  # below this a launch costs more than the second core saves, its data moving included
 
@@ -39,6 +42,19 @@ def new_context(request: Request) -> Context:
     if request.box is None:
         ctx.expect_margins()
     return ctx
+
+
+def waits_for_results(target: Target, facts: ConvFacts, channels: SizeLike) -> bool:
+    """True if a tile of a convolution waits for the lines of its results, unless its reduction, of so many ``channels``
+    at each tap, asks for them.
+
+    Asking takes addresses, about 25 instructions a tap beside the 84 multiply-adds of 3 channels on 14 positions, and
+    LLVM moves no load past it, but the multiply-adds of the channels before: in a stream of 880 columns all 42 numbers
+    to repeat came first, and each multiply-add of a layer of 5x5 taps had a move to or from the stack (282 ns a pixel
+    with them, 79 without). Without asking, 7x7 taps of stride 4 take 0.93 of the time, 8x8 of stride 8 0.91; 3x3 of
+    stride 1 take 1.07 to 1.13 without, and go on asking (Cascade Lake)."""
+    few = target.triple.startswith("x86_64") and isinstance(channels, int) and channels < UNROLLED
+    return facts.group_in * facts.taps <= (SHORT_OF_FEW if few else SHORT)
 
 
 def finish(

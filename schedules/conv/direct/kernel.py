@@ -52,7 +52,7 @@ from ...words.group import Kernel, Packed, Request, dtype_bytes
 from ...words.tvm_types import Buffer, Expr
 from ..byte_results import write_tile
 from ..facts import OPERATORS, ConvFacts
-from ..kernel import SHORT, ConvKernel, finish, new_context
+from ..kernel import ConvKernel, finish, new_context, waits_for_results
 from ..narrower import each_width
 from ..register_tile import (
     Space,
@@ -443,7 +443,7 @@ def _forms(conv: ConvKernel, group: Expr) -> Iterator[Owners | None]:
 def _runs(conv: ConvKernel, segments: list[ChannelSegment]) -> Runs | None:
     """How a tile asks for the lines of its results beside the channels of the first segment; None where it has no need
     to, or too few steps."""
-    if conv.facts.group_in * conv.facts.taps > SHORT:
+    if not waits_for_results(conv.request.target, conv.facts, segments[0].lanes):
         return None
     steps = segments[0].blocks // conv.parts * conv.tap_steps
     element = dtype_bytes(conv.facts.output.dtype)
