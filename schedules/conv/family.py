@@ -90,7 +90,10 @@ def considered_convs(request: Request) -> list[Choice | AlgorithmRefusal]:
 
 def conv_peers(request: Request, choice: Choice) -> list[tuple[Choice, float]]:
     """The choice and those that images of open size choose from beside it, as :meth:`.algorithm.ConvAlgorithm.peers`
-    says."""
+    says; none of a transposed convolution, whose phases are convolutions of their own."""
+    assert request.group.anchor is not None
+    if request.group.anchor.operator == TRANSPOSED:
+        return []
     found = algorithm_of(choice).peers(request, _facts(request), choice.plan)
     return [(replace(choice, plan=plan), cycles) for plan, cycles in found]
 
