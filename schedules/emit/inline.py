@@ -59,6 +59,7 @@ _FLOAT_TRAPS = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.EQ, prim.NE)
 # plain forms of functions, by TVM's name and by that of the C library
 FLOAT32: dict[str, Callable[..., Expr]] = {**exponential.FLOAT32, **trigonometry.FLOAT32}
 LIBM: dict[str, Callable[..., Expr]] = {**exponential.LIBM, **trigonometry.LIBM, **powers.LIBM}
+_Written = dict[tuple[int, int, bool, bool], tuple[Expr, Expr, dict[Expr, Expr]]]  # with what its numbers are of
 _LONG = 200  # nodes under a condition, beyond which its values have names
 
 
@@ -91,6 +92,7 @@ class Inliner:
         self._escapes: dict[int, tuple[Expr, bool]] = {}  # by node, which stays alive: what reads, perhaps outside
         self._reads: list[Expr] = []  # guards around the present place that reads alone keep
         self._indexing = 0
+        self._written: _Written | None = None  # in the outermost call of ``expression``, under the same guards
         self.values: list[Expr] | None = None  # axis values used other than as an index, if somebody asks
         self.choices: list[Expr] = []  # conditions that are open when the kernel is written
         self.divided: list[tuple[Expr, Expr]] = []  # axes that are divided, and by what
@@ -155,6 +157,19 @@ class Inliner:
             return match_type(found, expr)
         if kind in (prim.IntImm, prim.FloatImm) or not isinstance(expr, tvm.ir.Expr):
             return expr
+        outer = self._written
+        known = self._written = {} if outer is None else outer
+        place = (expr.__chandle__(), id(axes), self._indexing > 0, self._guards > 0)
+        try:
+            if place not in known:
+                known[place] = self._compound(kind, expr, axes), expr, axes
+            return known[place][0]
+        finally:
+            self._written = outer
+
+    def _compound(self, kind: type, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
+        """What is no leaf, written once however many nodes share it: operators that read at computed places share so
+        much that they would be written a hundred times."""
         if kind in _BINARY:
             return self._operation(kind, expr, axes)
         if kind is prim.Max or kind is prim.Min:
@@ -264,17 +279,18 @@ class Inliner:
         """A choice of which only the reads are guarded: both arms are computed, and their values have names."""
         if not on_indices(condition):
             condition = self.bind(condition)
-        outside, values = self._cache, []
+        outside, written, values = self._cache, self._written, []
         for guard, arm in ((condition, yes), (negation(condition), no)):
             self._cache = {place: list(known) for place, known in outside.items()}
             self._reads.append(guard)
+            self._written = None
             if self._guard is not None:
                 self._guard(guard)
             try:
                 values.append(self.expression(arm, axes))
             finally:
                 self._reads.pop()
-                self._cache = outside
+                self._cache, self._written = outside, written
         return tirx.Select(condition, *values)
 
     def _is_long(self, *arms: Expr) -> bool:
