@@ -1,5 +1,5 @@
 # make demo        compile a real model, run it, compare it with ONNX Runtime
-# make test        all tests
+# make test        all tests, of long lists of cases those that tell most; CASES=all runs every case
 # make quick       lint, and the tests that tell most about what was changed, in three minutes
 # make lint        ruff and mypy
 # make boards      the models on five boards under emulation, compared with ONNX Runtime (an hour)
@@ -38,7 +38,7 @@ test quick: export PYTHONDONTWRITEBYTECODE =
 
 test: $(STAMP)
 	@.ci/debian.sh
-	$(BIN)/python -m pytest tests -n 2 --dist worksteal -rs
+	$(if $(CASES),HALOTILE_CASES=$(CASES) )$(BIN)/python -m pytest tests -n 2 --dist worksteal -rs
 
 quick: export HALOTILE_CACHE ?= $(CURDIR)/.cache/halotile
 quick: lint

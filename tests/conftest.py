@@ -14,11 +14,13 @@ import shutil
 import tempfile
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import costs
 import pytest
 import quick
+import reached
 from dealing import dealt
 from hypothesis import HealthCheck, settings
 from sampling import MARK, left_out
@@ -36,6 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{MARK}: of crossed parameters some cases run (tests/support/sampling.py)")
     if os.environ.get(costs.VARIABLE):
         config.pluginmanager.register(costs.Costs())
+    alone = not config.getoption("numprocesses", None)
+    if (folder := os.environ.get(reached.VARIABLE)) and (alone or hasattr(config, "workerinput")):
+        config.pluginmanager.register(reached.Reached(Path(folder)))
     if hasattr(config, "workerinput"):
         return
     os.environ["HALOTILE_CACHE_LIBRARIES"] = "off"

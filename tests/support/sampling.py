@@ -7,15 +7,18 @@
 Of three parameters or more: cases that have every pair of values. Of two: every other, as the black fields of a
 chessboard, so that each value meets half of the other's. Which ones is the same in every run, and the cases that are
 left out are run by ``HALOTILE_CASES=all``. For tests that take seconds of the processor in a case.
+
+Of what is left then, those cases run that a table names (chosen.py), unless ``HALOTILE_CASES=sampled`` says not to ask.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 import pytest
+from chosen import read_chosen, run_of
 
 MARK = "sampled"
 VARIABLE = "HALOTILE_CASES"
@@ -25,13 +28,24 @@ Case = tuple[int, ...]  # the number of a value in each parameter
 
 def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Those items that do not run."""
-    if os.environ.get(VARIABLE) == "all":
+    wish = os.environ.get(VARIABLE)
+    if wish == "all":
         return []
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if hasattr(item, "callspec") and item.get_closest_marker(MARK):
+        if hasattr(item, "callspec"):
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    return [item for cases in tests.values() for item in _left_out(cases)]
+    out = [item for cases in tests.values() if cases[0].get_closest_marker(MARK) for item in _left_out(cases)]
+    return out if wish == "sampled" else [*out, *_not_chosen(tests, {item.nodeid for item in out})]
+
+
+def _not_chosen(tests: Mapping[str, Sequence[pytest.Item]], out: set[str]) -> Iterator[pytest.Item]:
+    """What the table leaves out of those that are not ``out``."""
+    chosen = read_chosen()
+    for test in tests.keys() & chosen.keys():
+        cases = [item for item in tests[test] if item.nodeid not in out]
+        run = run_of(test, [item.nodeid for item in cases], chosen)
+        yield from (item for item in cases if item.nodeid not in run)
 
 
 def _left_out(items: list[pytest.Item]) -> list[pytest.Item]:
