@@ -19,6 +19,7 @@ from tvm import tirx
 from ..emit.inline import key
 from ..instructions.byte_packs import TOGETHER, packed, packs, packs_rows
 from ..instructions.byte_tables import looked_up, looks_words_up
+from ..instructions.nearest import NEAREST
 from ..kernel.context import Channel
 from ..operators.byte_tables import TABLE
 from ..operators.registry import attributes
@@ -69,7 +70,7 @@ class Narrowing:
         if self.node.operator == SATURATED:
             low, high = (tirx.const(float(end), "float32") for end in (self.low, self.high))
             return tirx.min(tirx.Select(x > low, x, low), high).astype("int32")
-        made = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", x)
+        made = tirx.call_llvm_pure_intrin("int32", NEAREST, x)
         made = made + tirx.IntImm("int32", self.zero) if self.zero else made
         made = tirx.max(made, tirx.IntImm("int32", self.low)) if self.low > limits.min or not packed else made
         return tirx.min(made, tirx.IntImm("int32", self.high)) if self.high < limits.max or not packed else made

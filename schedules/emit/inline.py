@@ -192,9 +192,9 @@ class Inliner:
 
     def _cast(self, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
         """A cast; of what a stage here has narrowed, that of the number itself."""
-        if str(expr.ty.dtype) == "int32" and narrows(expr.value) and key(expr.value.args[0]) not in self.sources:
-            return self._read(expr.value, axes, wide=True)
-        return tirx.Cast(expr.ty, self.expression(expr.value, axes))
+        held = narrows(expr) and key(expr.value.args[0]) not in self.sources
+        value = self._read(expr.value, axes, wide=True) if held else self.expression(expr.value, axes)
+        return value.astype(str(expr.ty.dtype)) if held else tirx.Cast(expr.ty, value)
 
     def _operation(self, kind: type, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
         """An operation of two operands; those that have a form of their own as a whole take it."""

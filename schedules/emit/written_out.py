@@ -3,6 +3,7 @@
     0.5 + erf(x * sqrt(0.5)) * 0.5     the normal distribution of x
     a * sigmoid(x)                     a gate
     int32(uint8(x)), 0 <= x <= 255     x
+    float32(uint8(x))                  float32(x), where x is such an int32
 """
 
 from __future__ import annotations
@@ -36,15 +37,17 @@ def normal_argument(total: Expr) -> Expr | None:
     return inside.a if isinstance(inside, prim.Mul) and _is(inside.b, 0.5**0.5) else None
 
 
-def narrows(expr: Expr) -> bool:
-    """True if ``expr`` is an element of a stage whose body is a cast of a number that its type of at most 16 bits
-    holds, so that an int32 may be made of the number itself."""
+def narrows(cast: Expr) -> bool:
+    """True if ``cast`` is one to int32 or float32 of an element of a stage whose body is a cast of a number that its
+    type of at most 16 bits holds, so that it may be made of the number itself."""
+    expr = cast.value
     if not isinstance(expr, Call) or getattr(expr.op, "name", "") != "te.tensor_load":
         return False
     tensor = expr.args[0]
     if not isinstance(tensor.op, te.ComputeOp) or HELD not in tensor.op.attrs or str(tensor.dtype) not in _NARROW:
         return False
-    return isinstance(tensor.op.body[tensor.value_index], prim.Cast)
+    wide = str(cast.ty.dtype) in ("int32", "float32")
+    return wide and isinstance(tensor.op.body[tensor.value_index], prim.Cast)
 
 
 def _is(expr: Expr, value: float) -> bool:

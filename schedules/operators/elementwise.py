@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm import te, tirx
 
 from ..emit.written_out import HELD
+from ..instructions.nearest import NEAREST
 from ..math.wrapping import number, width
 from ..words.tvm_types import Expr
 from .common import broadcast_read, broadcast_shape, dtype_of, elementwise, shape_of
@@ -69,7 +70,7 @@ def rounded(x: te.Tensor, *, zero: int, low: int, high: int, dtype: str) -> te.T
     """The whole number next to x, of two the even one, and ``zero``, from ``low`` to ``high``. It must be an int32."""
 
     def apply(v: Expr) -> Expr:
-        whole = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", v) + tirx.const(zero, "int32")
+        whole = tirx.call_llvm_pure_intrin("int32", NEAREST, v) + tirx.const(zero, "int32")
         return tirx.min(tirx.max(whole, tirx.const(low, "int32")), tirx.const(high, "int32")).astype(dtype)
 
     return te.compute(shape_of(x), lambda *i: apply(x(*i)), name="rounded", attrs={WITHIN: True, HELD: True})

@@ -29,6 +29,7 @@ from ...instructions.amx import has_matrix_unit
 from ...instructions.int8_dot import PAIRS, SUMMED, data_dtype, dot, multiplier, per_word, words
 from ...instructions.load_order import keep_loads
 from ...instructions.word_rows import row_words
+from ...kernel.late_constants import LateConstants
 from ...kernel.unrolled_steps import unrolled
 from ...words.choice import AlgorithmRefusal, Choice
 from ...words.group import Kernel, Packed, Request, Value
@@ -58,6 +59,7 @@ def build_bytes(request: Request, facts: ConvFacts, tile: Tile) -> Kernel:
     packed = pack_bytes(facts, tile.blocks, lanes, block)
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed))
     begun = starts(ctx, facts, lanes, -(-facts.outputs // (tile.blocks * lanes)) * tile.blocks)
+    late = LateConstants(ctx, lanes)
     left = left_over(tile, facts.out_spatial[-2]) if _is_mixed(request, facts) else None
     for one in each_width(ctx, facts, tile):
         conv = ConvKernel(request, facts, one, lanes, ctx, started=begun.summed)
@@ -67,7 +69,7 @@ def build_bytes(request: Request, facts: ConvFacts, tile: Tile) -> Kernel:
         groups = conv.channel_blocks // tile.blocks
         conv.mixed = left is not None
         with conv.tasks(groups) as (n, group, origins):
-            where = (packed.size // groups, begun, n, group, origins)
+            where = (packed.size // groups, begun, late, n, group, origins)
             if left is None:
                 _columns(conv, weights, *where)
             else:
@@ -82,13 +84,15 @@ def build_bytes(request: Request, facts: ConvFacts, tile: Tile) -> Kernel:
 
 
 def _columns(
-    conv: ConvKernel, weights: Buffer, panel: int, begun: Starts, n: Expr, group: Expr, origins: list[Expr]
-) -> None:
+    conv: ConvKernel, weights: Buffer, panel: int, begun: Starts, late: LateConstants, n: Expr, group: Expr,
+    origins: list[Expr],
+) -> None:  # fmt: skip
     """All tiles of a row of them, of one group of vectors, whose weights are ``panel`` words."""
     blocks = conv.tile.blocks
     with conv.columns() as column:
         acc = _sums(conv, weights, panel, begun, n, group, origins, column)
-        write_tile(conv, acc, n, group * blocks, origins, column, blocks)
+        with late.behind(acc):
+            write_tile(conv, acc, n, group * blocks, origins, column, blocks)
 
 
 def _is_mixed(request: Request, facts: ConvFacts) -> bool:
