@@ -22,7 +22,7 @@ from ..simplify.graph import GraphNode
 from ..sweep import Build, Rule, closed, opened, sweep
 from .convolutions import dot_conv, joined_conv
 from .products import product_of_bytes
-from .quotients import quotient, rounded
+from .quotients import moved, quotient, rounded
 from .tables import byte_table
 from .whole import parts_together, whole_again
 
@@ -37,6 +37,7 @@ _RULES: dict[str, _Rule] = {
     "tables": byte_table,
     "quotients": quotient,
     "rounded": rounded,
+    "moved": moved,
 }
 
 

@@ -2,6 +2,7 @@
 
     x / s                                       ->      quotient(x, s, 1 / s)
     saturated(round(x) + zero, low, high)       ->      rounded(x): in whole numbers from where it is rounded on
+    int8(uint8(rounded(x)) - 128)               ->      rounded(x) with another zero point and other ends
 
 A division takes as long as ten other operators of an epilogue: sixteen cycles a vector of sixteen floats on Golden
 Cove, where three multiply-adds take one and a half. They give what division does (P. Markstein, Computation of
@@ -91,6 +92,28 @@ def rounded(target: Target, exact: bool, node: GraphNode) -> Build | None:
         return None
     own = {"zero": zero, "low": int(low), "high": int(high), "dtype": node.dtype}
     return lambda b: b.call(partial(call, ROUNDED), value.inputs[0], **own)
+
+
+def moved(target: Target, exact: bool, node: GraphNode) -> Build | None:
+    """What builds rounded bytes that are moved to the other sign, as products of signed bytes read them, as such at
+    once; None if ``node`` is nothing of the kind."""
+    total = node.inputs[0] if node.op == "relax.astype" and node.dtype in BYTES else None
+    pair = split_constant(total) if total is not None and total.op in SUMS else None
+    cast = pair[0] if pair is not None else None
+    if total is None or pair is None or cast is None or cast.op != "relax.astype" or total.dtype != "int32":
+        return None
+    found, number = cast.inputs[0], pair[1].array
+    if found.op != ROUNDED or any(n.outputs or len(n.users) != 1 for n in (found, cast, total)):
+        return None
+    if number.size != 1 or not alike(cast, total):
+        return None
+    by = int(number.reshape(())) * (1 if total.op == "relax.add" else -1)
+    low, high, zero = (int(found.attr(name)) + by for name in ("low", "high", "zero"))
+    limits = np.iinfo(node.dtype)
+    if total.inputs[0] is not cast or not limits.min <= low <= high <= limits.max or abs(zero) > WHOLE:
+        return None
+    own = {"zero": zero, "low": low, "high": high, "dtype": node.dtype}
+    return lambda b: b.call(partial(call, ROUNDED), found.inputs[0], **own)
 
 
 def _saturated(node: GraphNode) -> tuple[GraphNode, Attribute, Attribute] | None:

@@ -140,3 +140,30 @@ def test_sums_are_bounded_by_their_weights() -> None:
         return quantised(R.astype(R.matmul(x, weight(b), out_dtype="int32"), "float32"), 1e-3)
 
     assert applied([np.zeros((3, 10), np.uint8)], body).get("rounded") == 1
+
+
+@needs_dots
+@needs_fused
+@needs_x86
+def test_bytes_that_are_moved_to_the_other_sign_are_rounded_as_such() -> None:
+    """As products of signed bytes read them; not where some would wrap."""
+    x = np.arange(-1400, 1400, dtype=np.int32).reshape(50, 56)
+
+    def rounds(p: Any) -> Any:
+        return quantised(R.multiply(R.astype(p, "float32"), relax.const(np.float32(0.125))), 1.0)
+
+    def moved(q: Any, by: int) -> Any:
+        return R.astype(R.add(R.astype(q, "int32"), relax.const(np.int32(by))), "int8")
+
+    assert applied([x], lambda p: moved(rounds(p), -128)).get("moved") == 1
+    assert "moved" not in applied([x], lambda p: moved(rounds(p), -127))
+    given, builder = relax.Var("p", relax.TensorType(x.shape, "int32")), relax.BlockBuilder()
+    with builder.function("main", [given]):
+        with builder.dataflow():
+            q = builder.emit(rounds(given))
+            out = builder.emit_output(relax.Tuple([builder.emit(moved(q, -128)), q]))
+        builder.emit_func_output(out)
+    assert "moved" not in Dots().apply(builder.get(), native()).details["applied"], "others read the bytes"
+    module = Dots().apply(module_of([x], lambda p: moved(rounds(p), -128)), native()).module
+    wanted = np.clip(np.rint(x * 0.125) + 11, 0, 255) - 128
+    np.testing.assert_array_equal(Compiled(staged(module)).run([x])[0], wanted.astype(np.int8))
