@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..instructions.bf16_parts import products_of
-from ..instructions.int8_dot import multiplier
+from ..instructions.int8_dot import row_multiplier
 from ..words.group import Request
 from ..words.sizes import usual
 from .amx_blocks import ProductShape, choose_registers
@@ -34,7 +34,7 @@ def matmul_cycles(request: Request) -> float:
         fewer = seven_cycles(target, rows, facts.k, facts.n, facts.output.dtype)
         if fewer is not None:
             return fewer * (facts.rows // rows)
-    rows, vectors, row_bytes = group_space(multiplier(target, facts.a.dtype), request.group, facts)
+    rows, vectors, row_bytes = group_space(row_multiplier(target, facts.a.dtype), request.group, facts)
     if not facts.flat:
         rows = max(1, usual(facts.m))
-    return times * usual(facts.steps) * least_cost(multiplier(target, facts.a.dtype), rows, vectors, row_bytes)
+    return times * usual(facts.steps) * least_cost(row_multiplier(target, facts.a.dtype), rows, vectors, row_bytes)

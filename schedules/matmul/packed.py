@@ -21,7 +21,7 @@ nest of its own. A is read through whatever moves lie before it, and the output 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -44,7 +44,7 @@ from .blocking import PARALLEL_FLOPS, MatmulBlocks, choose_blocks
 from .facts import MatmulFacts
 from .folded_moves import outgoing, producers
 from .prefetch import ask_for_rows, follow, follows_late
-from .regions import Region, whole_regions
+from .regions import Region, in_panels, whole_regions
 from .shared_weights import shared_tile
 from .streamed_panels import reads_streams
 from .variable_panels import panels_of
@@ -58,6 +58,9 @@ STAYS = 0.5  # of the second-level cache: a B that stays there beside what passe
 STAYS_TILES = 32  # of rows, beside which the first one counts little, whose B comes from afar and with no hints
 PACK_ROWS = 128  # rows of A for which packing a variable B pays: it costs as much as a few of them
 ALIASED = 2048  # bytes: rows of B that lie a multiple apart share few sets of a first-level cache
+
+Rows = tuple[Buffer | None, Expr, Expr, Expr]  # A, where its matrix begins, batch, and first row of a tile
+Right = tuple[Buffer, Expr]  # B, and where the vectors of a step begin
 
 
 def build_packed(request: Request, facts: MatmulFacts, tile: tuple[int, int] | None = None) -> Kernel:
@@ -149,16 +152,7 @@ class _Matmul:
         return panels_of(self, b)
 
     def _panels(self) -> np.ndarray:
-        b, depth = self._steps_of_b(), self.facts.steps
-        parts = []
-        for region in self._regions():
-            columns = region.panels * region.vectors * self.lanes
-            part = np.zeros((depth, columns), b.dtype)
-            have = b[:, region.first : region.first + columns]
-            part[:, : have.shape[1]] = have
-            part = part.reshape(depth, region.panels, region.vectors, self.lanes)
-            parts.append(part.transpose((1, 2, 0, 3) if self.streams else (1, 0, 2, 3)).reshape(-1))
-        return np.ascontiguousarray(np.concatenate(parts))
+        return in_panels(self._steps_of_b(), self._regions(), self.lanes, self.streams)
 
     def _steps_of_b(self) -> np.ndarray:  # [steps, N]
         return np.asarray(self.facts.b.constant).reshape(self.facts.k, self.facts.n)
@@ -333,14 +327,13 @@ class _Matmul:
         asks = asks and not self.streams
         self.apart = facts.steps * lanes if self.streams else lanes  # from vector to vector of a panel
 
-        def multiply(s: Expr) -> None:
+        def multiply(s: Expr, count: int = 1) -> None:
             step = s if isinstance(first, int) else first + s
             b_at = self._right(region, indices, (panel, column), step)
-            if asks:
+            for i in range(count if asks else 0):
                 behind = b_at + (steps - s) * (vectors * lanes)
-                follow(k, b, behind, tile[0] * steps + s, vectors * lanes, tile[1], self.element)
-            with k.loop(height, "unroll", "r") as r:
-                self._multiply(region, acc, r, self._left(a, a_base, batch, row + r, step), (b, b_at))
+                follow(k, b, behind, tile[0] * steps + s + i, vectors * lanes, tile[1], self.element)
+            self._steps(region, acc, (a, a_base, batch, row), (b, b_at), (step, count))
 
         if asked:
             with k.loop(height, name="h") as h:
@@ -350,11 +343,11 @@ class _Matmul:
                     share = (run[0] * height + h, run[1] * height)
                     ask_for_rows(k, a, (row + height) * facts.k, share, height * facts.k, dtype_bytes(facts.a.dtype))
                 each = asked // height
-                each_step(self.ctx, self.request.target, each, lambda s: multiply(h * each + s))  # noqa: B023
+                self._each(each, lambda s, count=1: multiply(h * each + s, count))  # noqa: B023
         if wide is not None:
             wide.each_run(self.ctx, asked, steps - asked, multiply)
         elif not self.cut or steps > self.cut:
-            each_step(self.ctx, self.request.target, steps - asked - self.cut, multiply, asked)
+            self._each(steps - asked - self.cut, multiply, asked)
         if self.cut:
             multiply(steps - self.cut)
         if sums is not None:
@@ -373,8 +366,18 @@ class _Matmul:
         at += step * (lanes if self.streams else width)
         return at + self._matrix(facts.b, indices) * self._panel_elements if self.packs_first and indices else at
 
-    def _multiply(self, region: Region, acc: Buffer, r: Expr, left: Expr, right: tuple[Buffer, Expr]) -> None:
-        """One step of row ``r`` of a tile; ``right``: B, and where the step's vectors begin."""
+    def _each(self, count: SizeLike, multiply: Callable[..., None], begin: int = 0) -> None:
+        """``multiply`` for every step of ``begin + [0, count)``; or for a first step, and how many it is to take."""
+        each_step(self.ctx, self.request.target, count, multiply, begin)
+
+    def _steps(self, region: Region, acc: Buffer, rows: Rows, right: Right, steps: tuple[Expr, int]) -> None:
+        """What :meth:`_each` asks for, first step and how many, of all rows of a tile."""
+        a, base, batch, row = rows
+        with self.k.loop(self.height, "unroll", "r") as r:
+            self._multiply(region, acc, r, self._left(a, base, batch, row + r, steps[0]), right)
+
+    def _multiply(self, region: Region, acc: Buffer, r: Expr, left: Expr, right: Right) -> None:
+        """One step of row ``r`` of a tile."""
         k, lanes, vectors, (b, at) = self.k, self.lanes, region.vectors, right
         whole = vectors if region.last == lanes or self.panelled else vectors - 1
         for begin, count, width in ((0, whole, lanes), (whole, vectors - whole, region.last)):

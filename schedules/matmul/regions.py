@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     from ..words.size_like import SizeLike
@@ -35,3 +38,17 @@ def whole_regions(columns: int, width: int, lanes: int) -> list[Region]:
         first = panels * width * lanes
         regions.append(Region(first, 1, left + (1 if rest else 0), rest or lanes))
     return regions
+
+
+def in_panels(b: np.ndarray, regions: Sequence[Region], lanes: int, streams: bool) -> np.ndarray:
+    """[steps, N] in the panels of ``regions``, zeros behind the last column; ``streams``: a panel's vectors lie one
+    after the other, not its steps."""
+    parts = []
+    for region in regions:
+        columns = region.panels * region.vectors * lanes
+        part = np.zeros((len(b), columns), b.dtype)
+        have = b[:, region.first : region.first + columns]
+        part[:, : have.shape[1]] = have
+        part = part.reshape(len(b), region.panels, region.vectors, lanes)
+        parts.append(part.transpose((1, 2, 0, 3) if streams else (1, 0, 2, 3)).reshape(-1))
+    return np.ascontiguousarray(np.concatenate(parts))

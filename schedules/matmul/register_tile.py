@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ...targets.target import Target
-from ..instructions.int8_dot import multiplier
+from ..instructions.int8_dot import row_multiplier
 from ..kernel.register_budget import free_registers
 from ..words.dims import is_open
 from ..words.group import Group, Request, dtype_bytes
@@ -34,7 +34,7 @@ def own_tile(request: Request, facts: MatmulFacts, width: int | None = None) -> 
     """Rows by vectors in registers: those of :func:`choose_tile`, but what one row of A meets is shared evenly.
     ``width``: how many vectors others read of the same weights, unless those that this product reads lie apart."""
     space = tile_space(request, facts)
-    target, element = multiplier(request.target, facts.a.dtype), dtype_bytes(facts.output.dtype)
+    target, element = row_multiplier(request.target, facts.a.dtype), dtype_bytes(facts.output.dtype)
     tile = choose_tile(target, *space)
     streams = reads_streams(request.target, facts, tile, element)
     if streams and facts.rows == 1 and facts.work >= PARALLEL_FLOPS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from ..instructions.amx import may_split
-from ..instructions.int8_dot import multiplier
+from ..instructions.int8_dot import row_multiplier
 from ..words.choice import AlgorithmRefusal, Choice, OwnPlan
 from ..words.dims import is_open
 from ..words.group import Kernel, Request
@@ -51,7 +51,7 @@ class _InTiles(MatmulAlgorithm):
         return self._in(shared_tile(request, facts))
 
     def tiles(self, request: Request, facts: MatmulFacts) -> list[Choice]:
-        found = best_tiles(multiplier(request.target, facts.a.dtype), *tile_space(request, facts))
+        found = best_tiles(row_multiplier(request.target, facts.a.dtype), *tile_space(request, facts))
         return [self._in(tile) for tile in found]
 
     def _in(self, tile: Tile) -> Choice:

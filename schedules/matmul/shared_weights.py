@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...targets.target import Target
-from ..instructions.int8_dot import multiplier
+from ..instructions.int8_dot import row_multiplier
 from ..words.group import Group, Request, SharedWeights, Value, dtype_bytes
 from .facts import MatmulFacts
 from .register_tile import Space, choose_tile, group_space, least_cost, own_tile, tile_space, widest
@@ -32,7 +32,7 @@ def shared_weights(groups: Iterable[Group], target: Target) -> SharedWeights:
         facts = MatmulFacts.of(group.anchor)
         if not facts.packs or len(facts.a.shape) < 2:
             continue
-        own, space = multiplier(target, facts.a.dtype), group_space(target, group, facts)
+        own, space = row_multiplier(target, facts.a.dtype), group_space(target, group, facts)
         if not reads_streams(target, facts, choose_tile(own, *space), dtype_bytes(facts.output.dtype)):
             readers.setdefault(facts.b, {})[space] = own
     return SharedWeights({(b, s): w for b, known in readers.items() for s, w in _agreed(known).items()})

@@ -67,6 +67,15 @@ class Bytes(Sheet):
         wanted = (sums + bias[:, None, None]) * (scale.astype("f8") * 2**-4)[:, None, None]
         return self.bytes_of(made, wanted, 2.0**6, kind)
 
+    def product(self, rng: np.random.Generator, name: str, x: np.ndarray, outputs: int) -> tuple[str, np.ndarray]:
+        """Rows of bytes by a matrix of them, rounded to bytes."""
+        given, _ = self.real(name, x, 2**-4)
+        w = numbers(rng, "int8", (x.shape[-1], outputs))
+        constants = self.constant(w, "int8"), self.constant(2.0**-5), self.constant(0, "int8")
+        weights = self.node("DequantizeLinear", *constants)
+        sums = (x.astype("i8") - ZEROS[x.dtype.name]) @ w
+        return self.bytes_of(self.node("MatMul", given, weights), sums * 2.0**-9, 2.0**4, "uint8")
+
     def gate(self, name: str, x: np.ndarray, kind: str) -> tuple[str, np.ndarray]:
         """x * sigmoid(x) of bytes as bytes: a table."""
         given, value = self.real(name, x, 2**-4)
@@ -84,6 +93,8 @@ def layers() -> Bytes:
         for outputs, groups, kernel, gated in each:
             q, wanted = s.layer(rng, given, x, outputs, groups, kernel, made)
             s.case(f"{read} {made} {size} {outputs}", *(s.gate(q, wanted, read) if gated else (q, wanted)))
+    x = numbers(rng, "uint8", (19, 107))  # of 27 words, six times four; more rows than a tile has
+    s.case("product", *s.product(rng, s.input(x), x, 43))
     x = np.resize(np.arange(256, dtype=np.uint8), (3, 7, 31))
     s.case("table", *s.gate(s.input(x), x, "int8"))
     return s
@@ -119,6 +130,7 @@ def test_on_arm(tmp_path: Path) -> None:
     for name in s.cases:
         s.check(name, found)
     fired(build, "neon.sqxt", 4)
+    assert any("matmul of bytes" in k.schedule for k in build.kernels)
 
 
 @pytest.mark.skipif("avx2" not in read_machine().flags, reason="NOT RUN: this machine has no AVX2")

@@ -73,6 +73,19 @@ def test_rows_lie_in_lanes_and_nothing_on_the_stack(size: int, taps: int, stride
     assert any(text.startswith("fcvtns") for text in code) and not any(text.startswith("frint") for text in code)
 
 
+@needs_objdump
+def test_products_take_four_steps_of_a_row_from_lanes() -> None:
+    """Weights that two halves of a tile's rows read are loaded for each: registers don't hold those of four steps."""
+    a, w = np.ones((40, 96), np.int8), np.ones((96, 48), np.int8)
+
+    def body(p: Any) -> Any:
+        real = R.multiply(R.astype(R.matmul(p, weight(w), out_dtype="int32"), "float32"), relax.const(np.float32(0.01)))
+        return call("halotile.rounded", real, zero=3, low=0, high=255, dtype="uint8")
+
+    code = compiled([a], body, "matmul of bytes")
+    assert any(text.startswith("fcvtns") for text in code)
+
+
 def test_loads_have_all_words_and_read_none_beside() -> None:
     chosen = random.Random(5)
     for _ in range(300):
