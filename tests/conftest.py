@@ -23,7 +23,7 @@ import quick
 import reached
 from dealing import dealt
 from hypothesis import HealthCheck, settings
-from sampling import MARK, left_out
+from sampling import EVERY, MARK, left_out
 
 VARIABLE = "HALOTILE_CACHE"
 _own: list[str] = []
@@ -36,6 +36,7 @@ settings.load_profile("patient")
 def pytest_configure(config: pytest.Config) -> None:
     _one_thread_for_references()
     config.addinivalue_line("markers", f"{MARK}: of crossed parameters some cases run (tests/support/sampling.py)")
+    config.addinivalue_line("markers", f"{EVERY}: all cases run, whatever lines they reach (tests/support/sampling.py)")
     if os.environ.get(costs.VARIABLE):
         config.pluginmanager.register(costs.Costs())
     alone = not config.getoption("numprocesses", None)

@@ -91,17 +91,19 @@ def case(request):
 NAMED = {UNIT: "matrix unit", UNIT + "+-amx-int8": "of bytes", "x86-64-v3": "in pairs", "raspberry-pi-5": "of bytes"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("target", "text"), NAMED.items())
-def test_sums_of_bytes_at_open_sizes(target, text):
+@pytest.mark.parametrize("name", CASES)
+def test_sums_of_bytes_at_open_sizes(name, target, text):
     """As many kernels of bytes as in a build for fixed sizes. Each target's code is compiled for another network."""
-    for number, (name, (model, typical, sizes)) in enumerate(CASES.items()):
-        whole = number == list(NAMED).index(target)
-        found = _kernels(halotile.compile(model, target, typical=typical).report if whole else
-                         reported(model, target, typical=typical))
-        fixed = _kernels(reported(model, target, shapes={"x": _shape(model, sizes[0])}))
-        assert len(found) == len(fixed) > 0, name
-        if name != "lengths":
-            assert any(text in schedule for schedule in found), (name, found)
+    model, typical, sizes = CASES[name]
+    whole = list(CASES).index(name) == list(NAMED).index(target)
+    found = _kernels(halotile.compile(model, target, typical=typical).report if whole else
+                     reported(model, target, typical=typical))
+    fixed = _kernels(reported(model, target, shapes={"x": _shape(model, sizes[0])}))
+    assert len(found) == len(fixed) > 0
+    if name != "lengths":
+        assert any(text in schedule for schedule in found), found
 
 
 def _kernels(report: dict[str, Any]) -> list[str]:

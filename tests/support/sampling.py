@@ -8,7 +8,8 @@ Of three parameters or more: cases that have every pair of values. Of two: every
 chessboard, so that each value meets half of the other's. Which ones is the same in every run, and the cases that are
 left out are run by ``HALOTILE_CASES=all``. For tests that take seconds of the processor in a case.
 
-Of what is left then, those cases run that a table names (chosen.py), unless ``HALOTILE_CASES=sampled`` says not to ask.
+Of what is left then, those cases run that a table names (chosen.py), unless ``HALOTILE_CASES=sampled`` says not to ask,
+or a test is marked ``every``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pytest
 from chosen import read_chosen, run_of
 
 MARK = "sampled"
+EVERY = "every"
 VARIABLE = "HALOTILE_CASES"
 
 Case = tuple[int, ...]  # the number of a value in each parameter
@@ -42,7 +44,9 @@ def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 def _not_chosen(tests: Mapping[str, Sequence[pytest.Item]], out: set[str]) -> Iterator[pytest.Item]:
     """What the table leaves out of those that are not ``out``."""
     chosen = read_chosen()
-    for test in tests.keys() & chosen.keys():
+    for test in sorted(tests.keys() & chosen.keys()):
+        if tests[test][0].get_closest_marker(EVERY):
+            continue
         cases = [item for item in tests[test] if item.nodeid not in out]
         run = run_of(test, [item.nodeid for item in cases], chosen)
         yield from (item for item in cases if item.nodeid not in run)

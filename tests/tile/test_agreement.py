@@ -107,6 +107,7 @@ def test_there_are_enough_layers() -> None:
     assert len(OPTIONS) >= 8 and len(TARGETS) >= 6
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_algorithm_that_is_costed_is_built(model: ModelProto, target: str) -> None:
     taken: Counter[str] = Counter()
