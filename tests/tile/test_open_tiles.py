@@ -167,6 +167,18 @@ def test_what_can_not_be_tiled_says_why() -> None:
         halotile.compile(chain(), tile={"shape": (4, None), "modes": "recompute"})
 
 
+def test_bounds_that_follow_from_the_size_are_numbers_of_twins() -> None:
+    """The smallest arena of a model that goes on with an even number of its rows."""
+    g = Drawing(8)
+    x = g("Relu", g.conv(g.input("x", 1, 3, "h", "w"), 3, 8, 3))
+    even = g("Mul", g("Div", g.dims(x, 2)[0], g.whole(2)), g.whole(2))
+    x = g("Relu", g.conv(g("Slice", x, g.whole(0), even, g.whole(2)), 8, 8, 3))
+    g.output(g.conv(x, 8, 8, 3), 4)
+    library = halotile.compile(g.model(), NAMED, threads=2, optimize="memory")
+    assert _fired(library)
+    _compare(library, g.model(), least=2)
+
+
 def test_without_a_budget_nothing_is_tiled() -> None:
     library = halotile.compile(chain(), threads=1)
     assert not _fired(library)

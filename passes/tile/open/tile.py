@@ -215,6 +215,8 @@ class TwinSource:
         """Why a group can't be a member of a tile group of open size, or None."""
         if any(len(v.shape) != 4 for v in group.outputs) or len({v.shape[2:] for v in group.outputs}) != 1:
             return "its outputs are not images of one size"
+        if any(v.elements == 0 for v in twin.outputs):
+            return "it computes nothing at the sizes that are planned for"
         if self.turns and (self.one is None or not _in_turns(self.one)(group)):
             return "images of any size are computed whole where no bytes need be saved"
         try:

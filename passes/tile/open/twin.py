@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call
 
-from ....schedules.words.dims import is_dim
+from ....schedules.words.dims import Open, is_dim
 from ....schedules.words.group import Group, Node, Value
 from ....schedules.words.layout import Layout
 from ....schedules.words.sizes import dim_of, value_of
@@ -80,7 +80,7 @@ class Twins:
         if isinstance(operand, Value):
             return self.value(operand)
         if isinstance(operand, tuple):
-            return tuple(map(self._operand, operand))
+            return tuple(self._operand(o) if isinstance(o, (Value, tuple)) else self._field(o) for o in operand)
         return self._argument(operand)
 
     def _call(self, call: Expr) -> Expr:
@@ -92,10 +92,19 @@ class Twins:
         if isinstance(expr, relax.ShapeExpr):
             return relax.ShapeExpr([self._size(d) for d in expr.values])
         if isinstance(expr, relax.Tuple):
-            return relax.Tuple([self._argument(f) for f in expr.fields])
+            return relax.Tuple(list(map(self._field, expr.fields)))
         if isinstance(expr, tvm.ir.GenericConst) or not isinstance(getattr(expr, "ty", None), relax.TensorType):
             return expr
         return relax.Var(getattr(expr, "name", "v"), self._type(expr.ty))
+
+    def _field(self, expr: Expr) -> Expr:
+        """A field of a tuple: bounds of slices are numbers, which may follow from sizes."""
+        if not isinstance(getattr(expr, "ty", None), tvm.ir.PrimType) or isinstance(expr, tvm.tirx.IntImm):
+            return self._argument(expr)
+        try:
+            return tvm.tirx.IntImm("int64", self.number(dim_of(expr)))
+        except Open:  # depends on data
+            return expr
 
     def _type(self, type_: Type) -> Type:
         if isinstance(type_, relax.TensorType) and type_.shape is not None:
