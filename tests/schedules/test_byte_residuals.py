@@ -75,8 +75,14 @@ def stage(dtype: str, attrs: dict[str, Any]) -> Expr:
     return made(tirx.Var("i", "int32"))
 
 
-def test_what_narrows() -> None:
-    assert all(narrows(stage(dtype, {HELD: True})) for dtype in ("int8", "uint8", "int16", "uint16"))
-    assert not narrows(stage("uint8", {}))
-    assert not narrows(stage("uint32", {HELD: True}))
-    assert not narrows(tirx.Var("i", "uint8"))
+@pytest.mark.parametrize("wide", ["int32", "float32"])
+def test_what_narrows(wide: str) -> None:
+    assert all(narrows(tirx.Cast(wide, stage(d, {HELD: True}))) for d in ("int8", "uint8", "int16", "uint16"))
+    assert not narrows(tirx.Cast(wide, stage("uint8", {})))
+    assert not narrows(tirx.Cast(wide, stage("uint32", {HELD: True})))
+    assert not narrows(tirx.Cast(wide, tirx.Var("i", "uint8")))
+
+
+@pytest.mark.parametrize("other", ["int64", "uint32", "float16", "int8"])
+def test_what_narrows_is_read_wide_by_two_types_alone(other: str) -> None:
+    assert not narrows(tirx.Cast(other, stage("uint8", {HELD: True})))
