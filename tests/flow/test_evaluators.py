@@ -75,7 +75,7 @@ def test_with_open_dimensions() -> None:
         feed = {"x": floats(t, n, 4), "h0": floats(n, 4)}
         results = interpret(graph.outputs, dict(zip(graph.inputs, feed.values())))
         for found, wanted in zip(results, session.run(None, feed)):
-            np.testing.assert_allclose(found, wanted, rtol=1e-5)
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)  # sums that cancel keep their parts' errors
 
 
 def test_a_build_whose_stages_are_checked(tmp_path: Path, feeds: list[dict]) -> None:
