@@ -126,6 +126,7 @@ def describe(machine: Machine) -> Target:
         fma_latency=known.fma_latency,
         in_order=known.in_order,
         far_bytes=known.far_bytes,
+        fitted=known.fitted,
         l1_bytes=cache.get(1, known.l1_bytes),
         l2_bytes=cache.get(2, known.l2_bytes),
         l3_bytes=cache.get(3, 0),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 from .boards import size
+from .fitted import Fitted, usual
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -22,7 +23,7 @@ _WIDEST = 512  # what kernels were written for: longer vectors are used in part
 @dataclass(frozen=True)
 class Core:
     """Multiply-add throughput, caches (the third level where every chip with that core has one), whether one core
-    executes in order, and bytes a cycle that it reads from beyond its second level."""
+    executes in order, bytes a cycle that it reads from beyond its second level, and constants that are its own."""
 
     fma_ports: int = 1
     fma_latency: int = 4
@@ -31,6 +32,7 @@ class Core:
     l3_bytes: int = 0
     in_order: bool = False
     far_bytes: int = 12
+    fitted: Fitted = field(default_factory=usual)
 
 
 def core(cpu: str) -> Core:
@@ -79,6 +81,9 @@ def _table() -> dict[str, Core]:
             l3_bytes=size(entry.get("l3", default.l3_bytes)),
             in_order=entry.get("in_order", default.in_order),
             far_bytes=entry.get("far_bytes", default.far_bytes),
+            fitted=default.fitted.with_values(
+                {(group, name): value for group, own in entry.get("fitted", {}).items() for name, value in own.items()}
+            ),
         )
         for name, entry in data.items()
     }

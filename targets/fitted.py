@@ -54,6 +54,7 @@ class Memory:
     beyond: float = _of("memory", "beyond")
     kept: float = _of("memory", "kept")
     most_kept: int = _of("memory", "most_kept")
+    past: int = _of("memory", "past")
     beside: float = _of("memory", "beside")
     rest: float = _of("memory", "rest")
 

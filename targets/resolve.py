@@ -175,6 +175,7 @@ def spell_out(name: str, triple: str, cpu: str, features: list[str]) -> Target:
         fma_latency=known.fma_latency,
         in_order=known.in_order,
         far_bytes=known.far_bytes,
+        fitted=known.fitted,
         l1_bytes=known.l1_bytes,
         l2_bytes=known.l2_bytes,
         l3_bytes=known.l3_bytes,

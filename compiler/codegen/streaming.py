@@ -24,7 +24,7 @@ from tvm.tirx.stmt import ForKind
 
 from ...passes.memory.places import Places
 from ...passes.memory.plan import MemoryPlan
-from ...schedules.instructions.prefetch import KEPT, LINE, can_stream
+from ...schedules.instructions.prefetch import LINE, can_stream
 from ...schedules.tiled import TiledKernel
 from ...schedules.words.dims import bounds, is_open
 from ...schedules.words.group import Kernel, Value
@@ -59,10 +59,10 @@ def streamed(kernels: Sequence[Kernel], places: Places, memory: MemoryPlan, targ
     """Marks what lies in the arena, on lines, is large, and takes over the memory of no input."""
     if not can_stream(target):
         return tuple(kernels)
-    over = {value for value, _ in memory.inplace}
+    over, least = {value for value, _ in memory.inplace}, target.fitted.memory.past
 
     def large(operand: Value) -> bool:
-        if not isinstance(operand, Value) or operand.dtype != "float32" or _least(operand.bytes) <= KEPT:
+        if not isinstance(operand, Value) or operand.dtype != "float32" or _least(operand.bytes) <= least:
             return False
         base, offset = places.resolve(operand)
         return base in memory.offsets and base not in over and offset % LINE == 0

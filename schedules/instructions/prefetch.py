@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ..emit.builder import KernelBuilder
 
 LINE = 64  # bytes that one hint brings
-KEPT = 32 << 20  # bytes: a smaller result may still be in the last level when it is read, however large that level is
 FIRST_LEVEL, SECOND_LEVEL = 3, 2  # where the line is wanted, as LLVM counts: 0 is "used once"
 
 
@@ -32,5 +31,5 @@ def wanted_level(target: Target) -> int:
 
 
 def can_stream(target: Target) -> bool:
-    """True if results larger than KEPT are written past the caches, where a line is a vector."""
+    """True if large results are written past the caches (``target.fitted.memory.past``), where a line is a vector."""
     return target.triple.startswith("x86_64") and target.vector_bits == 8 * LINE and target.memory_kind == "cache"

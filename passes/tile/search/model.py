@@ -11,7 +11,7 @@ from typing import Any
 from ....schedules.conv import Beside, MemberCost, besides, chosen, overwritten_in_boxes
 from ....schedules.conv.box_cost import Known, Numbers
 from ....schedules.conv.weight_bandwidth import kept_bytes
-from ....schedules.instructions.prefetch import KEPT, can_stream
+from ....schedules.instructions.prefetch import can_stream
 from ....schedules.tiled.box_support import box_alignment
 from ....schedules.tiled.core_sharing import by_rows, column_unit
 from ....schedules.tiled.kernel import box_target
@@ -277,7 +277,7 @@ class SearchModel:
     def _passes(self, index: int) -> bool:
         """True if the results of group ``index``, computed whole, are large enough to be written past the caches."""
         outputs = self.program.groups[index].outputs
-        return can_stream(self.target) and all(v.bytes > KEPT for v in outputs)
+        return can_stream(self.target) and all(v.bytes > self.target.fitted.memory.past for v in outputs)
 
 
 def shapes(
