@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import costs
+import generators
 import pytest
 import quick
 import reached
@@ -28,6 +29,7 @@ from sampling import EVERY, MARK, left_out
 VARIABLE = "HALOTILE_CACHE"
 _own: list[str] = []
 _counts: Counter[str] = Counter()  # of all workers
+_restorers: list[generators.Restore] = []
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
@@ -88,12 +90,16 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)
+    _restorers[:] = generators.restorers()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """``make quick`` ends in time even where files take longer than was thought."""
+    """``make quick`` ends in time even where files take longer than was thought; random numbers are a test's own."""
     if (until := os.environ.get(quick.UNTIL)) and time.time() > float(until):
         pytest.skip("no time is left: make test")
+    for restore in _restorers:
+        restore()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
