@@ -242,7 +242,11 @@ def _kernel(build: Build, index: int, nodes: list[str]) -> Json:
     if build.symbols:
         entry["function"] = build.symbols[index]
         if entry["function"] in build.streams:
-            entry["notes"].append("its result is larger than caches keep, and is written past them")
+            open_ = any(part.large for part in getattr(kernel, "parts", ()))
+            fact = "result is larger than caches keep"
+            entry["notes"].append(
+                f"where its {fact}, it is written past them" if open_ else f"its {fact}, and is written past them"
+            )
     return entry
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .attention import attention_facts, build_attention
-from .conv import build_conv, builds_conv, considered_convs, conv_pays, conv_peers, select_conv, smaller_conv
+from .conv import (
+    build_conv,
+    builds_conv,
+    considered_convs,
+    conv_pays,
+    conv_peers,
+    larger_conv,
+    select_conv,
+    smaller_conv,
+)
 from .general.channel_norm import build_channel_norm, norms_channels
 from .general.channel_shuffle import build_shuffle, shuffles_channels
 from .general.generator import build_staged
@@ -88,6 +97,11 @@ def peers(request: Request, choice: Choice) -> list[tuple[Choice, float]]:
     """``choice`` and others that read the same weights, each with the cycles of one of its tiles: images of open size
     take the one of the fewest. None where it is the only one."""
     return conv_peers(request, choice) if family_of(request) == CONVOLUTION else []
+
+
+def larger(request: Request, choice: Choice) -> Choice:
+    """``choice``, which was made for a smaller box, for that of the request, with the same weights."""
+    return larger_conv(request, choice) if family_of(request) == CONVOLUTION else choice
 
 
 def pays(request: Request, choice: Choice) -> bool:

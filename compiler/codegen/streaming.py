@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import tvm
 from tvm import sym, tirx
@@ -24,18 +23,17 @@ from tvm.tirx.stmt import ForKind
 
 from ...passes.memory.places import Places
 from ...passes.memory.plan import MemoryPlan
+from ...schedules.emit.open_sizes import SIZES
 from ...schedules.instructions.prefetch import LINE, can_stream
 from ...schedules.tiled import TiledKernel
-from ...schedules.words.dims import bounds, is_open
+from ...schedules.words.dims import bounds
 from ...schedules.words.group import Kernel, Value
+from ...schedules.words.sizes import multiple_of
 from ...schedules.words.tvm_types import Analyzer, Buffer, Expr, PrimFunc, Stmt
 from ...targets.target import Target
 from .imported_ir import importing
 
-if TYPE_CHECKING:
-    from ...schedules.words.size_like import SizeLike
-
-ATTRIBUTE = "streamed"
+ATTRIBUTE, STEPS = "streamed", "streamed.steps"  # parameters that may be written so; what sizes are multiples of
 LANES = LINE // 4  # of float32, the only type of results so large that kernels write in vectors of a line
 STORE, FENCE = f"halotile_stream_{LANES}", "halotile_stream_end"
 HINTS = "tirx.prefetch"
@@ -56,35 +54,40 @@ declare void @llvm.x86.sse.sfence()
 
 
 def streamed(kernels: Sequence[Kernel], places: Places, memory: MemoryPlan, target: Target) -> tuple[Kernel, ...]:
-    """Marks what lies in the arena, on lines, is large, and takes over the memory of no input."""
+    """Marks what lies in the arena, on lines, is large, and takes over the memory of no input. Of an open size that is
+    what is large at any; parts that are called where it is large are marked for it."""
     if not can_stream(target):
         return tuple(kernels)
     over, least = {value for value, _ in memory.inplace}, target.fitted.memory.past
 
-    def large(operand: Value) -> bool:
-        if not isinstance(operand, Value) or operand.dtype != "float32" or _least(operand.bytes) <= least:
+    def fits(operand: Value) -> bool:
+        if not isinstance(operand, Value) or operand.dtype != "float32":
             return False
         base, offset = places.resolve(operand)
         return base in memory.offsets and base not in over and offset % LINE == 0
 
     marked: list[Kernel] = []
     for kernel in kernels:
-        results = {o for o in kernel.outputs if large(o)}
-        if isinstance(kernel, TiledKernel) and results:
-            results -= {o for p in kernel.parts for o in p.operands if o not in p.outputs}
-            kernel = replace(kernel, parts=tuple(_marked(p, results) for p in kernel.parts))
-        marked.append(_marked(kernel, results) if not isinstance(kernel, TiledKernel) else kernel)
+        able = {o: bounds(o.bytes) for o in kernel.outputs if fits(o)}
+        always = {o for o, (low, _) in able.items() if low > least}
+        some = {o for o, (_, high) in able.items() if high > least}
+        if isinstance(kernel, TiledKernel) and some:
+            read = {o for p in kernel.parts for o in p.operands if o not in p.outputs}
+            parts = (_marked(p, (some if p.large else always) - read) for p in kernel.parts)
+            kernel = replace(kernel, parts=tuple(parts))
+        marked.append(kernel if isinstance(kernel, TiledKernel) else _marked(kernel, always))
     return tuple(marked)
 
 
-def _least(size: SizeLike) -> float:
-    """The fewest bytes that an open size may be."""
-    return bounds(size)[0] if is_open([size]) else size
-
-
 def _marked(kernel: Kernel, results: set[Value]) -> Kernel:
+    """The kernel, with the mark of what may be written so, and of what its sizes are multiples of."""
     found = [tirx.IntImm("int32", i) for i, o in enumerate(kernel.operands) if o in results]
-    return replace(kernel, function=kernel.function.with_attr(ATTRIBUTE, found)) if found else kernel
+    if not found:
+        return kernel
+    function = kernel.function.with_attr(ATTRIBUTE, found)
+    if steps := [tirx.IntImm("int32", multiple_of(str(name))) for name in (function.attrs or {}).get(SIZES, ())]:
+        function = function.with_attr(STEPS, steps)
+    return replace(kernel, function=function)
 
 
 def stream(function: PrimFunc) -> tuple[PrimFunc, int]:
@@ -93,7 +96,9 @@ def stream(function: PrimFunc) -> tuple[PrimFunc, int]:
     declared = [s for s in _statements(function.body) if isinstance(s, tirx.DeclBuffer)]
     buffers = [s.buffer for s in declared if any(s.data.same_as(v) for v in wanted)]
     whole = [b for b in buffers if str(b.dtype) == "float32"]  # a vector of what is stored in fewer bits is no line
-    rewriter = _Rewriter([b for b in whole if _may(function.body, b)])
+    steps = [int(step) for step in (function.attrs or {}).get(STEPS, ())]
+    sizes = list(zip(function.params[len(function.params) - len(steps) :], steps))
+    rewriter = _Rewriter([b for b in whole if _may(function.body, b, sizes)])
     body = rewriter.visit(function.body)
     if not rewriter.stores:
         return function, 0
@@ -102,9 +107,12 @@ def stream(function: PrimFunc) -> tuple[PrimFunc, int]:
     return tirx.PrimFunc(function.params, importing(body, IR), function.ret_type, function.attrs), rewriter.stores
 
 
-def _may(body: Stmt, buffer: Buffer) -> bool:
-    """True if nothing reads ``buffer``, hints aside, and each of its vectors lies on a line, whatever loops count."""
+def _may(body: Stmt, buffer: Buffer, sizes: Sequence[tuple[Expr, int]] = ()) -> bool:
+    """True if nothing reads ``buffer``, hints aside, and each of its vectors lies on a line, whatever loops count.
+    ``sizes``: parameters, each with what it is a multiple of."""
     analyzer = sym.Analyzer()
+    for size, step in sizes:
+        analyzer.bind(size, tirx.Var(f"{size.name}_steps", "int32") * step)
     stores = 0
     for s in _statements(body):
         if isinstance(s, tirx.Bind):

@@ -21,6 +21,8 @@ from math import prod
 import numpy as np
 from tvm import relax
 
+from ...schedules.operators.open_shapes import same_dim
+from ...schedules.words.tvm_types import Expr
 from ...targets.target import Target
 from ..simplify.anchors import CONVOLUTIONS, per_channel, weight_index
 from ..simplify.graph import CONST, GraphNode
@@ -89,14 +91,16 @@ def _in_lanes(channels: int, lanes: int) -> int:
 def whole_blocks(node: GraphNode, target: Target) -> Build | None:
     """What builds the permutation ``node`` of a pixel shuffle for channels in an order that moves whole blocks, which
     the convolution before it then makes; None if it is no such permutation."""
-    if node.op != "relax.permute_dims" or node.rank != 6 or list(permutation(node)) != _LANES or not node.static:
+    if node.op != "relax.permute_dims" or node.rank != 6 or list(permutation(node)) != _LANES or node.shape is None:
         return None
     split = node.inputs[0]
-    if split.op != "relax.reshape" or split.uses != 1 or not split.inputs[0].static or split.inputs[0].rank != 4:
+    if split.op != "relax.reshape" or split.uses != 1 or split.shape is None or split.inputs[0].rank != 4:
         return None
-    batch, depth, *ways, height, width = (int(n) for n in split.shape or ())
+    batch, depth, *ways, height, width = split.shape  # of an open image the batch and the sizes may be expressions
+    if not all(isinstance(n, int) for n in (depth, *ways)) or depth % target.lanes(node.dtype):
+        return None
     image = split.inputs[0]
-    if (image.shape or ()) != (batch, depth * prod(ways), height, width) or depth % target.lanes(node.dtype):
+    if not _same_shape(image.shape, (batch, depth * prod(ways), height, width)):
         return None
     order = np.arange(depth * prod(ways)).reshape(depth, *ways).transpose(1, 2, 0).reshape(-1)
     ordered = _ordered(image, order)
@@ -109,6 +113,13 @@ def whole_blocks(node: GraphNode, target: Target) -> Build | None:
     return build
 
 
+def _same_shape(one: tuple[Expr, ...] | None, other: tuple[Expr, ...] | None) -> bool:
+    """Whether both are known, and equal for all sizes."""
+    if one is None or other is None or len(one) != len(other):
+        return False
+    return all(same_dim(a, b) for a, b in zip(one, other))
+
+
 def _same_in_channels(value: GraphNode, image: GraphNode) -> bool:
     """Whether ``value``, stretched to ``image``, is the same in all of its channels."""
     shape = value.shape
@@ -118,12 +129,12 @@ def _same_in_channels(value: GraphNode, image: GraphNode) -> bool:
 def _ordered(node: GraphNode, order: np.ndarray) -> Build | None:
     """Builds ``node`` with its channels in another order, by that of weights; None where it is no convolution with
     maps behind it that others do not read."""
-    if node.uses != 1 or not node.static:
+    if node.uses != 1 or node.shape is None:
         return None
     if node.op in CONVOLUTIONS and weight_index(node) == 1 and int(node.attr("groups")) == 1:
         weight = np.ascontiguousarray(node.inputs[1].array[order])
         return lambda b: b.same(node, node.inputs[0], b.const(weight))
-    if node.op == "relax.where" and node.inputs[1].shape == node.shape:  # rows that exist, and a number for the others
+    if node.op == "relax.where" and _same_shape(node.inputs[1].shape, node.shape):  # rows that exist, or a number
         mask, value, other = node.inputs
         above = _ordered(value, order) if _same_in_channels(mask, node) and other.op == CONST else None
         if above is None or other.array.size != 1:
@@ -135,7 +146,7 @@ def _ordered(node: GraphNode, order: np.ndarray) -> Build | None:
     inputs: list[Build | np.ndarray] = []
     for value in node.inputs:
         if value.op != CONST:
-            if value.shape != node.shape or (above := _ordered(value, order)) is None:
+            if not _same_shape(value.shape, node.shape) or (above := _ordered(value, order)) is None:
                 return None
             inputs.append(above)
         elif value.array.size == 1:

@@ -72,6 +72,11 @@ class ConvAlgorithm(ABC):
         of open size take the one of the fewest. None where ``plan`` has no peers."""
         return ()
 
+    def larger(self, request: Request, facts: ConvFacts, plan: OwnPlan) -> OwnPlan:
+        """The plan that reads the same weights as ``plan``, for the outputs of ``facts``, which are larger than those
+        that it was chosen for; ``plan`` itself where none is better."""
+        return plan
+
     def pays(self, request: Request, facts: ConvFacts, plan: OwnPlan) -> bool:
         """True if ``plan``, which was chosen for larger outputs, is expected to be faster than the general algorithm at
         those of ``facts``."""

@@ -98,6 +98,15 @@ def conv_peers(request: Request, choice: Choice) -> list[tuple[Choice, float]]:
     return [(replace(choice, plan=plan), cycles) for plan, cycles in found]
 
 
+def larger_conv(request: Request, choice: Choice) -> Choice:
+    """``choice``, which was made for a smaller box, with the plan for that of the request that reads the same
+    weights."""
+    assert request.group.anchor is not None
+    if request.group.anchor.operator == TRANSPOSED:
+        return choice
+    return replace(choice, plan=algorithm_of(choice).larger(request, _facts(request), choice.plan))
+
+
 def conv_pays(request: Request, choice: Choice) -> bool:
     """True if ``choice``, which was made for a larger box, is expected to be faster than the general algorithm for that
     of the request."""

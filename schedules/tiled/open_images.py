@@ -20,10 +20,12 @@ from tvm import tirx
 
 from ..conv import builds_conv
 from ..conv.register_tile import Tile, sizes_about, step_cycles
+from ..dispatch import build_kernel, larger
 from ..emit.builder import KernelBuilder
 from ..emit.open_sizes import sizes_of
+from ..instructions.prefetch import LINE, can_stream
 from ..words.alignment import aligned
-from ..words.dims import Dim, is_open, maximum, minimum, to_index
+from ..words.dims import Dim, bounds, is_open, maximum, minimum, to_index
 from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
 from ..words.sizes import product, surely, usual
 from ..words.tvm_types import Buffer, Expr, PrimFunc
@@ -49,7 +51,10 @@ def build_open_images(request: Request) -> TiledKernel:
     """The kernel of a group that :func:`builds_open_images`."""
     group, workers = request.group, request.workers
     made = list(image_kernels(_boxed(request, workers), workers, lambda since: not _needs(request, since)))
-    kernels, needs = [own.kernel for own in made], [_needs(request, own.since) for own in made]
+    needs = [_needs(request, own.since) for own in made]
+    if (large := _large(request, workers, made[0])) is not None:
+        made, needs = [large, *made], [[*needs[0], _largest(request)], *needs]
+    kernels = [own.kernel for own in made]
     spare = _spare(request, made)
     margins = tuple(v for v in group.outputs if request.layout(v).margins)
     before = build_margins(group, request, margins) if margins else None
@@ -171,9 +176,32 @@ def _left(k: KernelBuilder, rows: Expr, step: int, spare: int) -> Expr | None:
     return rest if spare == step - 1 else k.hold(tirx.Select(rest <= spare, rest, tirx.IntImm("int32", 0)))
 
 
-def _boxed(request: Request, workers: int) -> Request:
-    """The request for boxes as a core's band of the image that the build plans for."""
-    height, width = (max(1, usual(d)) for d in request.group.outputs[0].shape[2:])
+def _large(request: Request, workers: int, first: BoxKernel) -> BoxKernel | None:
+    """The kernel for images whose results are written past the caches, in what else is best at such sizes, with the
+    weights of the ``first`` kernel of other images; None where there are no such images, or all are, or the first is
+    one of several that images choose from."""
+    (output, *others), least = request.group.outputs, request.target.fitted.memory.past
+    low, high = bounds(output.bytes)
+    if others or output.dtype != "float32" or not low <= least < high or not can_stream(request.target):
+        return None
+    if first.cycles is not None or request.layout(output).block * 4 != LINE:
+        return None
+    boxed = _boxed(request, workers, max(1.0, 2 * least / usual(output.bytes)) ** 0.5)
+    choice = larger(boxed, first.choice)
+    return replace(first, kernel=replace(build_kernel(replace(boxed, choice=choice)), large=True), choice=choice)
+
+
+def _largest(request: Request) -> tuple[Dim, int]:
+    """(pixels, how many): from so many on results are written past the caches."""
+    output, least = request.group.outputs[0], request.target.fitted.memory.past
+    pixels = product([output.shape[0], *output.shape[2:]])
+    return pixels, least // (4 * output.shape[1]) + 1
+
+
+def _boxed(request: Request, workers: int, times: float = 1.0) -> Request:
+    """The request for boxes as a core's band of the image that the build plans for, or of one so many ``times`` as high
+    and as wide."""
+    height, width = (max(1, round(times * usual(d))) for d in request.group.outputs[0].shape[2:])
     units = box_alignment(request.group)
     rows = max(units[0], -(-height // workers) // units[0] * units[0])
     columns = max(units[1], width // units[1] * units[1])

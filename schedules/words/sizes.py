@@ -142,6 +142,11 @@ def symbol_atoms(dim: SizeLike) -> list[Atom]:
     return found
 
 
+def multiple_of(name: str) -> int:
+    """What the symbol of this name is a multiple of, as the user or the model says."""
+    return next((a.multiple for a in symbol_atoms(SYMBOLS.get().get(name, 0)) if a.text == name), 1)
+
+
 def value_of(dim: SizeLike, values: Mapping[str, int]) -> int:
     """The number that a dim is where its symbols have ``values``."""
     total: SizeLike = 0

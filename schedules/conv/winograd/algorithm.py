@@ -15,7 +15,16 @@ from ..algorithm import ConvAlgorithm, Held
 from ..box_cost import Costing, MemberCost, direct_cost
 from ..facts import ConvFacts
 from ..residual_in_place import taken_over
-from .choose import applies, choose_plan, least_plans, smaller_plans, smaller_strips, sorted_plans, still_pays
+from .choose import (
+    applies,
+    best_alike,
+    choose_plan,
+    least_plans,
+    smaller_plans,
+    smaller_strips,
+    sorted_plans,
+    still_pays,
+)
 from .cost import direct_cycles, warm_cycles
 from .few_channels import build_few_winograd
 from .kernel import build_winograd, workers_of
@@ -82,6 +91,9 @@ class Winograd(ConvAlgorithm):
     def overwrites(self, request: Request, facts: ConvFacts, plan: WinogradPlan) -> tuple[Value, ...]:
         """The inputs whose memory the output may take: each element is stored once, after all that its tile reads."""
         return taken_over(request, facts, None)
+
+    def larger(self, request: Request, facts: ConvFacts, plan: WinogradPlan) -> WinogradPlan:
+        return best_alike(self.target_of(request), facts, plan)
 
     def pays(self, request: Request, facts: ConvFacts, plan: WinogradPlan) -> bool:
         return still_pays(self.target_of(request), facts, plan)

@@ -74,6 +74,17 @@ def smaller_strips(target: Target, facts: ConvFacts, plan: WinogradPlan, split: 
     return plan
 
 
+def best_alike(target: Target, facts: ConvFacts, plan: WinogradPlan) -> WinogradPlan:
+    """The plan of the fewest cycles for the outputs of ``facts`` that reads the weights as ``plan`` does: by the same
+    transform, in chunks of as many vectors."""
+    table = _table(target, Layer.of(facts), plan.transform, plan.products)
+    for i in table.best_first(TIE):
+        other = table.plan(i)
+        if (other.vectors, other.groups) == (plan.vectors, plan.groups):
+            return other
+    return plan
+
+
 def still_pays(target: Target, facts: ConvFacts, plan: WinogradPlan) -> bool:
     """True if ``plan``, which was chosen for an image of another size, is expected to be faster than direct
     convolutions at that of ``facts``, in strips of as many tiles as there are."""
