@@ -15,6 +15,7 @@ from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import plan as winograd_plan
 from halotile.schedules.conv.winograd.transform import Transform
 from halotile.schedules.words.group import Value
+from halotile.targets.fitted import usual
 from halotile.targets.target import Target
 from tvm import relax
 
@@ -98,5 +99,5 @@ def facts_of(cin: int, cout: int, h: int, w: int, batch: int = 1, **other: Any) 
 def server(**other: Any) -> Target:
     """A server core's facts, so that choices do not depend on where the tests run."""
     facts = {"vector_bits": 512, "vector_registers": 32, "fma_ports": 2, "fma_latency": 4, "cores": 2}
-    caches = {"l1_bytes": 48 << 10, "l2_bytes": 2 << 20, "l3_bytes": 32 << 20}
-    return replace(native(), **{**facts, **caches, **other})
+    caches = {"l1_bytes": 48 << 10, "l2_bytes": 2 << 20, "l3_bytes": 32 << 20, "far_bytes": 10}
+    return replace(native(), **{**facts, **caches, "fitted": usual(), **other})
