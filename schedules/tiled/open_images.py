@@ -178,13 +178,13 @@ def _left(k: KernelBuilder, rows: Expr, step: int, spare: int) -> Expr | None:
 
 def _large(request: Request, workers: int, first: BoxKernel) -> BoxKernel | None:
     """The kernel for images whose results are written past the caches, in what else is best at such sizes, with the
-    weights of the ``first`` kernel of other images; None where there are no such images, or all are, or the first is
-    one of several that images choose from."""
+    weights of the ``first`` kernel of other images; None where there are no such images, or all are, or where images
+    have one size, or the first is one of several that images choose from."""
     (output, *others), least = request.group.outputs, request.target.fitted.memory.past
     low, high = bounds(output.bytes)
     if others or output.dtype != "float32" or not low <= least < high or not can_stream(request.target):
         return None
-    if first.cycles is not None or request.layout(output).block * 4 != LINE:
+    if first.cycles is not None or not is_open(output.shape[2:]) or request.layout(output).block * 4 != LINE:
         return None
     boxed = _boxed(request, workers, max(1.0, 2 * least / usual(output.bytes)) ** 0.5)
     choice = larger(boxed, first.choice)

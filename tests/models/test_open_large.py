@@ -89,3 +89,11 @@ def test_multiples_tell_that_vectors_lie_on_lines(multiple: int) -> None:
 def test_no_kernels_for_them_where_nothing_is_written_past_the_caches(name: str) -> None:
     build = run_pipeline(layers(), Options(past(resolve(name), 1 << 10), typical={"n": 1, "h": 9, "w": 9}))
     assert not [p for k in build.kernels for p in getattr(k, "parts", ()) if p.large]
+
+
+def test_images_of_one_size_are_as_before() -> None:
+    """However many there are: their strips are those of the image, and each library would have one kernel more."""
+    target = past(resolve("x86-64-v4"), 1 << 10)
+    shapes = {"x": ("n", 19, 24, 24)}
+    build = run_pipeline(layers(), Options(target, shapes=shapes, typical={"n": 1}))
+    assert not [p for k in build.kernels for p in getattr(k, "parts", ()) if p.large]
