@@ -121,9 +121,11 @@ def _same_shape(one: tuple[Expr, ...] | None, other: tuple[Expr, ...] | None) ->
 
 
 def _same_in_channels(value: GraphNode, image: GraphNode) -> bool:
-    """Whether ``value``, stretched to ``image``, is the same in all of its channels."""
-    shape = value.shape
-    return shape is not None and (len(shape) < image.rank or shape[1] == 1)
+    """Whether ``value``, stretched to ``image``, is the same in all of its channels: its axes are the image's last."""
+    if value.shape is None:
+        return False
+    axis = 1 - (image.rank - len(value.shape))
+    return axis < 0 or (isinstance(value.shape[axis], int) and value.shape[axis] == 1)
 
 
 def _ordered(node: GraphNode, order: np.ndarray) -> Build | None:

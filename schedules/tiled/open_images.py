@@ -186,7 +186,7 @@ def _large(request: Request, workers: int, first: BoxKernel) -> BoxKernel | None
         return None
     if first.cycles is not None or not is_open(output.shape[2:]) or request.layout(output).block * 4 != LINE:
         return None
-    boxed = _boxed(request, workers, max(1.0, 2 * least / usual(output.bytes)) ** 0.5)
+    boxed = _boxed(request, workers, max(1.0, 2 * least / max(1, usual(output.bytes))) ** 0.5)
     choice = larger(boxed, first.choice)
     return replace(first, kernel=replace(build_kernel(replace(boxed, choice=choice)), large=True), choice=choice)
 

@@ -91,6 +91,21 @@ def test_a_shuffle_takes_whole_blocks(ways):
     assert rules == {"whole-blocks": 1} and ops[-3:] == ["reshape", "permute_dims", "reshape"]
 
 
+@pytest.mark.parametrize(
+    ("mask", "moves"), [((64, 1, 1), 0), ((1, 64, 1, 1), 0), ((1, 4, 3), 1), ((1, 1, 4, 1), 1), ((4, 1), 1), ((3,), 1)]
+)
+def test_a_mask_that_tells_channels_apart_keeps_their_order(mask, moves):
+    """Whatever its rank: its axes are the last ones of the image."""
+
+    def body(emit, x):
+        y = emit(op.nn.conv2d(x, const(f32(64, 5, 3, 3)), padding=[1] * 4))
+        y = emit(op.where(const(f32(*mask) > 0), y, const(f32())))
+        return shuffle(emit, y, (2, 2))
+
+    _, rules = applied(module(body, (2, 5, 4, 3)))
+    assert rules.get("whole-blocks", 0) == moves
+
+
 @pytest.mark.parametrize("case", ["odd channels", "read twice", "groups", "bias per place", "no convolution"])
 def test_shuffles_that_stay(case):
     outputs = 4 * (LANES + 1 if case == "odd channels" else LANES)
