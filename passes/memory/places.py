@@ -37,6 +37,6 @@ class Places:
         return {self.root(base) for base, _ in self.slices.values()}
 
 
-def places_of(given: Places | Mapping[Value, Value] | Places) -> Places:
+def places_of(given: Places | Mapping[Value, Value]) -> Places:
     """``given`` as Places; a plain mapping is one of views."""
     return given if isinstance(given, Places) else Places(dict(given))

@@ -16,6 +16,7 @@ from compiled import Compiled, module_of, native, weight
 from halotile.compiler import pipeline
 from halotile.compiler.state import Build, Options
 from halotile.passes.fuse.graph import ProgramGraph, build_graph
+from halotile.passes.memory.places import places_of
 from halotile.schedules.conv import input_needs, supports_conv
 from halotile.schedules.general.channel_lanes import preserves_channels
 from halotile.schedules.matmul.folded_moves import producers
@@ -223,7 +224,7 @@ def run(cases: Sequence[Case], blocked: bool) -> tuple[Build, list[list[np.ndarr
     if blocked:
         for group in build.groups:
             build.layouts.update(_layouts(group, native().lanes()))
-    build.places = {}
+    build.places = places_of({})
     for stage in (pipeline.schedule, pipeline.plan):
         stage(build)
     physical = Compiled(build).run(arrays)
