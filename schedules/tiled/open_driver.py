@@ -69,6 +69,7 @@ class Driver:
     k: Any = None
     pointers: dict[Value | Packed | Scratch, Expr] = field(default_factory=dict)
     producer: dict[Value, int] = field(default_factory=dict)
+    bytes: dict[SizeLike, Expr] = field(default_factory=dict)
 
     def function(self, before: Sequence[int]) -> PrimFunc:
         """The PrimFunc; the parts ``before`` are called once, first."""
@@ -76,6 +77,7 @@ class Driver:
         k = self.k = KernelBuilder("driver")
         self.pointers = {o: k.pointer(f"p{i}", "uint8", 1) for i, o in enumerate(self.operands)}
         self.producer = {v: i for i, g in enumerate(plan.members) for v in g.outputs}
+        self._hold_bytes()
         for part in before:
             self._call(part, [], _index(0))
         height, width = self._size(len(plan.members) - 1)
@@ -104,6 +106,16 @@ class Driver:
                 with k.when(tirx.all(rows[0] < rows[1], columns[0] < columns[1])):
                     self._task(state, rows, columns, w)
         return k.finish({"tirx.noalias": False})
+
+    def _hold_bytes(self) -> None:
+        """Numbers of bytes that depend on sizes, which every call may need, computed once."""
+        for dim in dict.fromkeys(d for d in (self.room, *self.offsets.values(), *self.apart.values()) if is_dim(d)):
+            buffer = self.k.local("bytes", "int64", 1)
+            self.k.store(buffer, 0, _wide(dim))
+            self.bytes[dim] = buffer[0]
+
+    def _bytes(self, dim: SizeLike) -> Expr:
+        return self.bytes[dim] if is_dim(dim) else _wide(dim)
 
     def _size(self, member: int) -> tuple[Expr, Expr]:
         """Rows and columns of what ``member`` makes."""
@@ -283,12 +295,13 @@ class Driver:
         for operand in part.operands:
             own = self.plan.of(operand) if isinstance(operand, Value) else operand
             if own in self.pointers:
-                at = 0 if operand not in self.apart else tirx.Cast("int64", self.image) * _wide(self.apart[operand])
+                apart = self.apart.get(operand)
+                at = 0 if apart is None else tirx.Cast("int64", self.image) * self._bytes(apart)
                 arguments.append(tirx.address_of(self.pointers[own][at]))
                 continue
-            at = _wide(self.offsets[operand])
+            at = self._bytes(self.offsets[operand])
             if self.plan.sharing == 1 or isinstance(operand, Scratch):
-                at = tirx.Cast("int64", worker) * _wide(self.room) + at
+                at = tirx.Cast("int64", worker) * self._bytes(self.room) + at
             arguments.append(tirx.address_of(scratch[at]))
         sizes = sizes_of(part.function)
         numbers = [_index(n) for n in numbers]

@@ -27,22 +27,23 @@ def part_operands(
     most: Mapping[int, tuple[Expr, Expr]] = NO_BOXES,
 ) -> tuple[list[Operand], dict[Operand, int], int]:
     """The operands that ``parts`` share, ``windows`` and scratch aside; the byte offsets of these in a worker's memory;
-    and where scratch ends. It begins at ``start`` (bytes may be open) for every part, since one runs at a time.
-    ``most``: number of a part -> the most rows and columns that it computes, from which its scratch may follow."""
+    and where scratch ends. It begins at ``start`` (aligned bytes, which may be open) for every part, since one runs at
+    a time. ``most``: number of a part -> the most rows and columns that it computes, from which its scratch may follow.
+    """
     operands: list[Operand] = []
     offsets: dict[Operand, SizeLike] = {v: w.offset for v, w in windows.items()}
-    end = start
+    largest: SizeLike = 0
     for number, part in enumerate(parts):
-        at = start
+        at: SizeLike = 0
         sizes = iter(scratch_bytes(part, most.get(number)))
         for operand in part.operands:
             if isinstance(operand, Scratch):
-                offsets[operand] = at
+                offsets[operand] = start + at
                 at = aligned(at + next(sizes))
             elif operand not in windows and operand not in operands:
                 operands.append(operand)
-        end = maximum(end, at)
-    return operands, offsets, end
+        largest = maximum(largest, at)
+    return operands, offsets, start + largest
 
 
 def scratch_bytes(part: Kernel, most: tuple[Expr, Expr] | None) -> list[Expr]:

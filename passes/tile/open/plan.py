@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ....schedules.words.size_like import SizeLike
 
 PERIOD = 512  # sizes of an image after which remainders repeat
+LONGEST = 20_000  # characters of a closed form
 
 
 @dataclass(frozen=True)
@@ -295,6 +296,30 @@ def _placed(lives: Sequence[Life], sizes: Sequence[SizeLike]) -> tuple[dict[int,
         for j in under[i]:
             offsets[i] = maximum(offsets[i], offsets[j] + sizes[j])
         total = maximum(total, offsets[i] + sizes[i])
+        if len(str(total)) > LONGEST:
+            return _in_slots(lives, sizes)
+    return offsets, total
+
+
+def _in_slots(lives: Sequence[Life], sizes: Sequence[SizeLike]) -> tuple[dict[int, SizeLike], SizeLike]:
+    """The same, of as many slots as windows are in use at a time: a slot begins where the one before ends, and is as
+    large as its largest window. Of maxima over maxima, which a place above several windows is, each doubles the form;
+    here there is one for each window."""
+    slots: list[list[int]] = []
+    for i in sorted(range(len(lives)), key=lambda i: -lives[i].bytes):
+        free = (s for s in slots if all(lives[j].last < lives[i].first or lives[i].last < lives[j].first for j in s))
+        slot = next(free, None)
+        if slot is None:
+            slots.append(slot := [])
+        slot.append(i)
+    offsets: dict[int, SizeLike] = {}
+    total: SizeLike = 0
+    for slot in slots:
+        offsets |= dict.fromkeys(slot, total)
+        largest: SizeLike = 0
+        for i in slot:
+            largest = maximum(largest, sizes[i])
+        total = total + largest
     return offsets, total
 
 
