@@ -1,25 +1,28 @@
 """Tile groups and memory budgets of models whose sizes are open.
 
 What is tiled, and in which shape, is searched for on the program's twin at the sizes that matter: the largest, where a
-budget is to hold there, else the typical ones. Plans are then made for every size (plan.py), and the arena that decides
-is that of the open kernels, at those sizes.
+budget is to hold there; for the smallest arena, the typical ones; for speed, images of twice the typical rows and
+columns, since what gains time there gains more in larger ones, and what would only in small ones is to stay whole.
+Plans are then made for every size (plan.py), and the arena that decides is that of the open kernels, at those sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ....errors import HalotileError, ShapeError
 from ....schedules.tiled.box_support import any_box_opens, box_refusal
-from ....schedules.words.dims import is_open
+from ....schedules.words.atoms import KNOWN
+from ....schedules.words.dims import is_dim, is_open
 from ....schedules.words.group import Group, Request, Value
 from ....schedules.words.layout import Layout
 from ....schedules.words.open_tile_plan import Images, OpenTilePlan
 from ....schedules.words.policy import Policy
 from ....schedules.words.refusal import Refusal
-from ....schedules.words.sizes import TYPICAL, at_sizes, usual
+from ....schedules.words.sizes import TYPICAL, at_sizes, symbols_of, usual, value_of
 from ....targets.target import Target
 from ...memory.places import Places
 from ...memory.plan import plan_memory
@@ -39,6 +42,9 @@ from .twin import Twins
 
 if TYPE_CHECKING:
     from ....targets.plain import JsonView
+
+WHOLE = "every group is computed whole: dimensions are open"
+WORTH = 0.05  # of the time of large images, what tiles must save: small ones lose up to as much
 
 Bounds = Mapping[str, int | None]  # the largest size of every symbol; None: whatever memory holds
 
@@ -70,13 +76,17 @@ class OpenTile:
         if it can't be met."""
         one = OneImage.of(groups)
         speed = self.memory_budget is None and self.optimize == "speed" and self.tile in ("auto", "off")
-        if speed and (self.tile == "off" or not any(map(_in_turns(one), groups))):
-            return TileResult(tuple(groups), notes=("every group is computed whole: dimensions are open",))
+        images, turns = _of_images(groups), any(map(_in_turns(one), groups))
+        if speed and (self.tile == "off" or not (images or turns)):
+            return TileResult(tuple(groups), notes=(WHOLE,))
         sizes = largest(self.most) if self.memory_budget is not None else dict(TYPICAL.get())
+        if speed and images:
+            sizes = _doubled(images, self.most)
+        turns = speed and not images
         threads = self.policy.threads or target.cores
         if one is not None and speed:
             sizes |= one.sizes  # what is fast for one image is for each
-        source = TwinSource(Twins(sizes), layouts, places, target, self.policy, threads, one=one, turns=speed)
+        source = TwinSource(Twins(sizes), layouts, places, target, self.policy, threads, one=one, turns=turns)
         program = source.program(groups, placed)
         arena = OpenArena(placed, threads, build, size, self.memory_budget, source=source)
         if not isinstance(self.tile, str):
@@ -91,10 +101,13 @@ class OpenTile:
             decision = decide(variants, self.optimize, self.memory_budget, arena)
         except HalotileError as error:
             raise HalotileError(f"{error}, at its largest shape, {sizes_text(sizes)}") from None
+        whole = untiled(program, model)
+        if speed and images and decision.choice.cycles > (1 - WORTH) * whole.cycles:
+            return TileResult(tuple(groups), notes=(WHOLE,))
         own = source.groups(decision.program)
         result = replaced(own, decision.plans, decision.choice.rooms)
         details = {
-            "untiled": points([untiled(program, model)])[0],
+            "untiled": points([whole])[0],
             "chosen": points([decision.choice])[0],
             "curve": points(decision.curve),
             "arena": decision.bytes,
@@ -115,6 +128,21 @@ class OpenTile:
                 f"the largest shape, {sizes_text(arena.source.twins.sizes)}"
             )
         return replace(result, kernels=arena.kernels_of(result))
+
+
+def _of_images(groups: Sequence[Group]) -> set[str]:
+    """The symbols that rows and columns of images depend on."""
+    dims = {d for g in groups for v in g.outputs if len(v.shape) == 4 for d in v.shape[2:] if is_dim(d)}
+    return {name for dim in dims for name in symbols_of(dim)}
+
+
+def _doubled(images: Collection[str], most: Bounds) -> dict[str, int]:
+    """The typical sizes, those of ``images`` doubled as far as ``most`` and the model's conditions allow."""
+    typical = dict(TYPICAL.get())
+    sizes = {n: min(2 * size, most.get(n) or math.inf) if n in images else size for n, size in typical.items()}
+    whole = {n: int(size) for n, size in sizes.items()}
+    known = ((value_of(dim, whole) if is_dim(dim) else dim, low, high) for dim, low, high in KNOWN.get())
+    return whole if all(low <= number <= high for number, low, high in known) else typical
 
 
 def _in_turns(one: OneImage | None) -> Callable[[Group], bool]:
