@@ -53,15 +53,23 @@ class HalfSums:
         """Leaves the sums, rounded, in the accumulators."""
         self._each(lambda at: self.k.store(self.acc, at, tirx.Cast(HALF, self.sums[at])))
 
-    def each_run(self, ctx: Context, begin: int, count: int, body: Callable[[Expr], None]) -> None:
+    def each_run(self, ctx: Context, begin: int, count: int, body: Callable[..., None], group: int = 1) -> None:
         """``body`` for the steps ``begin + [0, count)``, of a term each, in runs, those before being one; then the sums
-        of all."""
+        of all. Of a ``group`` of more than one, a part of a run, it is for a first step, and how many it is to take,
+        and for each that is left over."""
         if begin:
             self.add()
         with self.k.loop(-(-count // SPAN), name="run") as run:
             length: Expr = SPAN if count % SPAN == 0 else tirx.min(count - run * SPAN, SPAN)
-            with self.k.loop(length, name="k") as step:
-                body(begin + run * SPAN + ctx.ranged(step, SPAN))
+            first: Expr = 0
+            if group > 1:
+                groups = length // group if isinstance(length, int) else tirx.floordiv(length, group)
+                with self.k.loop(groups, name="g") as number:
+                    body(begin + run * SPAN + ctx.ranged(number, SPAN // group) * group, group)
+                first = groups * group
+            if group == 1 or count % group:
+                with self.k.loop(length - first, name="k") as step:
+                    body(begin + run * SPAN + first + ctx.ranged(step, SPAN))
             self.add()
         self.finish()
 

@@ -34,7 +34,9 @@ def matmul_cycles(request: Request) -> float:
         fewer = seven_cycles(target, rows, facts.k, facts.n, facts.output.dtype)
         if fewer is not None:
             return fewer * (facts.rows // rows)
-    rows, vectors, row_bytes = group_space(row_multiplier(target, facts.a.dtype), request.group, facts)
+    rows, vectors, row_bytes, elements = group_space(row_multiplier(target, facts.a.dtype), request.group, facts)
     if not facts.flat:
         rows = max(1, usual(facts.m))
-    return times * usual(facts.steps) * least_cost(row_multiplier(target, facts.a.dtype), rows, vectors, row_bytes)
+    return times * usual(facts.steps) * least_cost(
+        row_multiplier(target, facts.a.dtype), rows, vectors, row_bytes, elements
+    )

@@ -15,9 +15,7 @@ Where an instruction takes a word from a lane (64-bit ARM), one load has the wor
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import tirx
@@ -33,9 +31,6 @@ from .facts import MatmulFacts
 from .packed import Right, Rows, _Matmul
 from .regions import Region
 from .shared_weights import shared_tile
-
-if TYPE_CHECKING:
-    from ..words.size_like import SizeLike
 
 ON_THEIR_WAY = 2  # registers that weights are loaded to
 
@@ -55,20 +50,12 @@ class _ByteMatmul(_Matmul):
         self.per = per_word(facts.a.dtype)
         self.cut = int(facts.k % self.per > 0)
         self.late = LateConstants(self.ctx, self.lanes)
+        by_lanes = request.target.is_aarch64 and not (self.moved or self.streams)
+        self.together = LANES if by_lanes else 1  # lanes of vectors have the words of a row
 
     def build(self) -> Kernel:
         kernel = super().build()
         return replace(kernel, schedule=kernel.schedule + ", in pairs" * (self.facts.a.dtype == PAIRS))
-
-    def _each(self, count: SizeLike, multiply: Callable[..., None], begin: int = 0) -> None:
-        """Four steps at a time where lanes of vectors have the words of a row."""
-        by_lanes = self.request.target.is_aarch64 and not (self.moved or self.streams) and isinstance(count, int)
-        runs = int(count) // LANES if by_lanes else 0
-        if runs:
-            with self.k.loop(runs, name="run") as run:
-                multiply(begin + self.ctx.ranged(run, runs) * LANES, LANES)
-        if not by_lanes or count % LANES:
-            super()._each(count - runs * LANES, multiply, begin + runs * LANES)
 
     def _steps(self, region: Region, acc: Buffer, rows: Rows, right: Right, steps: tuple[Expr, int]) -> None:
         """A step, or four of as many rows at a time as registers hold the words of."""

@@ -25,7 +25,7 @@ from .blocking import FEWEST_ROWS, MatmulBlocks, choose_blocks
 from .facts import MatmulFacts
 from .packed import _Matmul
 from .regions import Region
-from .register_tile import MANY_ROWS, WAY_BYTES, WIDEST, best_tiles, choose_tile
+from .register_tile import MANY_ROWS, WAY_BYTES, WIDEST, Space, best_tiles, choose_tile
 
 FEW = 4  # columns of a narrow vector
 MANY_ROWS_MEET = 128  # of A, for which a panel of any depth is brought together: it costs as much as a few of them
@@ -50,13 +50,13 @@ def build_open_columns(request: Request, facts: MatmulFacts, tile: Tile) -> Kern
     return _OpenColumns(request, facts, tile).build()
 
 
-def _space(request: Request, facts: MatmulFacts) -> tuple[int, int, int]:
-    """(rows of A, vectors of B, bytes from row to row of A): what the tile is chosen for. Rows of an open length may
+def _space(request: Request, facts: MatmulFacts) -> Space:
+    """What the tile is chosen for. Rows of an open length may
     lie a way of the first-level cache apart, where only as many stay as it has ways."""
     vectors = -(-usual(facts.n) // request.target.lanes(facts.output.dtype))
     vectors = max(MANY_VECTORS, vectors) if is_open([facts.n]) else vectors
     rows = max(MANY_ROWS, usual(facts.rows)) if is_open([facts.rows]) else facts.rows
-    return rows, vectors, WAY_BYTES if is_open([facts.k]) else facts.row_bytes
+    return rows, vectors, WAY_BYTES if is_open([facts.k]) else facts.row_bytes, False
 
 
 class _OpenColumns(_Matmul):

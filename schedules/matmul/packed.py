@@ -21,7 +21,7 @@ nest of its own. A is read through whatever moves lie before it, and the output 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,7 +33,6 @@ from ..emit.inline import key
 from ..instructions.prefetch import FIRST_LEVEL, LINE, SECOND_LEVEL, hint
 from ..kernel.context import Context
 from ..kernel.half_sums import HalfSums, in_runs
-from ..kernel.unrolled_steps import each_step
 from ..operators.kind import is_long
 from ..operators.te_graph import GroupGraph
 from ..words.dims import Dim, is_open, maximum, to_index
@@ -45,6 +44,7 @@ from .facts import MatmulFacts
 from .folded_moves import outgoing, producers
 from .prefetch import ask_for_rows, follow, follows_late
 from .regions import Region, in_panels, whole_regions
+from .row_elements import each_group, holds_rows, multiply_rows
 from .shared_weights import shared_tile
 from .streamed_panels import reads_streams
 from .variable_panels import panels_of
@@ -88,6 +88,7 @@ class _Matmul:
         self.height, self.width = tile
         self.streams = reads_streams(request.target, facts, tile, self.element)  # vectors of a panel lie apart
         self.cut = 0  # steps at the end that are not like the others
+        self.together = self.lanes if holds_rows(request.target, request.group, facts) else 1  # steps of a load of A
         self.costly = is_long(n for n in request.group.nodes if n is not anchor)
         places = outgoing(request.group, anchor)
         assert places is not None
@@ -243,8 +244,9 @@ class _Matmul:
         ``passing``: none where they are most of K, or K is so long, or passes so slowly, that the wait for these lines
         counts for nothing."""
         steps = usual(self.facts.steps)
-        short = 2 * self.height * ROW_STEPS <= steps and (passing or steps <= LONG)
-        return self.height * ROW_STEPS if self.request.target.fma_ports > 1 and short else 0
+        asked = self.height * max(ROW_STEPS, self.together)
+        short = 2 * asked <= steps and (passing or steps <= LONG)
+        return asked if self.request.target.fma_ports > 1 and short else 0
 
     def _panel(
         self, region: Region, blocks: MatmulBlocks, a: Buffer | None, b: Buffer, place: tuple[Expr, Expr, Expr],
@@ -343,11 +345,12 @@ class _Matmul:
                     share = (run[0] * height + h, run[1] * height)
                     ask_for_rows(k, a, (row + height) * facts.k, share, height * facts.k, dtype_bytes(facts.a.dtype))
                 each = asked // height
-                self._each(each, lambda s, count=1: multiply(h * each + s, count))  # noqa: B023
+                begun = lambda s, count=1: multiply(h * each + s, count)  # noqa: B023, E731
+                each_group(self.ctx, self.request.target, each, begun, self.together)
         if wide is not None:
-            wide.each_run(self.ctx, asked, steps - asked, multiply)
+            wide.each_run(self.ctx, asked, steps - asked, multiply, self.together)
         elif not self.cut or steps > self.cut:
-            self._each(steps - asked - self.cut, multiply, asked)
+            each_group(self.ctx, self.request.target, steps - asked - self.cut, multiply, self.together, asked)
         if self.cut:
             multiply(steps - self.cut)
         if sums is not None:
@@ -366,13 +369,13 @@ class _Matmul:
         at += step * (lanes if self.streams else width)
         return at + self._matrix(facts.b, indices) * self._panel_elements if self.packs_first and indices else at
 
-    def _each(self, count: SizeLike, multiply: Callable[..., None], begin: int = 0) -> None:
-        """``multiply`` for every step of ``begin + [0, count)``; or for a first step, and how many it is to take."""
-        each_step(self.ctx, self.request.target, count, multiply, begin)
-
     def _steps(self, region: Region, acc: Buffer, rows: Rows, right: Right, steps: tuple[Expr, int]) -> None:
-        """What :meth:`_each` asks for, first step and how many, of all rows of a tile."""
-        a, base, batch, row = rows
+        """A first step, and as many of those behind it as are taken together, of all rows of a tile."""
+        (a, base, batch, row), depth = rows, self.facts.k
+        if steps[1] > 1:
+            elements, tile = (a, base + row * depth + steps[0], depth), (self.height, region.vectors, self.lanes)
+            multiply_rows(self.k, self.request.target, acc, elements, right, tile)
+            return
         with self.k.loop(self.height, "unroll", "r") as r:
             self._multiply(region, acc, r, self._left(a, base, batch, row + r, steps[0]), right)
 

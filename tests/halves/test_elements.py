@@ -21,6 +21,8 @@ from halotile.compiler.state import Build, Options
 from halotile.schedules.conv.direct import channel_vectors
 from halotile.schedules.conv.register_tile import TapWindow
 from halotile.schedules.instructions.by_element import FREE, MOST, most_rows, takes_elements
+from halotile.schedules.matmul import row_elements
+from halotile.schedules.matmul.register_tile import best_tiles
 from halotile.schedules.words.group import Kernel
 from halotile.targets.resolve import resolve
 
@@ -71,6 +73,15 @@ def images(taps: int, stride: int, height: int, width: int, channels: int = 3) -
     pads = [taps // 2] * 4
     a = net.conv("x0", 32, channels, taps, taps, pads=pads, strides=[stride, stride])
     return net.model(net.conv(a, 8, 32, 1, 1, act=""))
+
+
+def products(rows: int, depth: int, columns: int, batch: int = 1) -> onnx.ModelProto:
+    """Two products, one behind the other, with a bias and a residual between."""
+    net = Net((batch, rows, depth), seed=rows)
+    a = net.add("MatMul", "x0", net.weight(depth, columns, fan=depth))
+    a = net.add("Relu", net.add("Add", a, net.const(np.linspace(-1, 1, columns, dtype=np.float32))))
+    b = net.add("Add", net.add("MatMul", a, net.weight(columns, depth, fan=columns)), "x0")
+    return net.model(net.add("MatMul", b, net.weight(depth, 7, fan=depth)), a)
 
 
 def on_board(model: onnx.ModelProto, folder: Path, inputs: dict[str, np.ndarray], **more: Any) -> tuple[Any, Build]:
@@ -127,6 +138,26 @@ def test_products_of_transforms_do_so_too(channels: int, image: int) -> None:
 
 
 @needs_objdump
+@pytest.mark.parametrize(
+    "shape", [(128, 384, 1536), (128, 1536, 384), (197, 768, 768), (1024, 96, 384), (49, 768, 3072)]
+)
+def test_a_load_serves_eight_steps_of_a_row(shape: tuple[int, int, int]) -> None:
+    """Of products, in 1.7 instructions a multiply-add where each number is loaded by itself."""
+    loop = dense_loop(heaviest(products(*shape)))
+    assert loop.multiply_adds >= 100 and 16 * loop.spills < loop.multiply_adds
+    assert all(".8h" in i.text and "[" in i.text for i in loop.instructions if i.is_multiply_add)
+    assert 6 * loop.loads < loop.multiply_adds and len(loop.lines) < 1.25 * loop.multiply_adds
+
+
+def test_tiles_of_products_leave_registers_for_elements() -> None:
+    for name in (PI5, "graviton3"):
+        target = resolve(name)
+        held, each = (best_tiles(target, 1000, 48, elements=elements) for elements in (True, False))
+        assert all(rows <= most_rows(target, vectors) for rows, vectors in held)
+        assert held[0][0] * held[0][1] >= 2 * target.fma_latency and max(r for r, _ in each) > MOST
+
+
+@needs_objdump
 @pytest.mark.parametrize(("taps", "stride"), [(7, 2), (3, 2), (11, 4), (5, 1)])
 def test_rows_of_an_image_serve_the_taps(taps: int, stride: int) -> None:
     kernel = heaviest(images(taps, stride, 95, 91))
@@ -163,6 +194,40 @@ def test_a_board_computes_the_same_bits(odd: bool, tmp_path: Path, monkeypatch: 
     for name, value in each.items():
         assert np.isfinite(value).all() != odd
         np.testing.assert_array_equal(held[name], value)
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_rows_of_products_have_the_same_bits(odd: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a load for each number, of rows, steps and columns that nothing divides. ``odd``: with a NaN and an
+    infinity among the inputs."""
+    model, found, x = products(29, 83, 61, 3), [], random((3, 29, 83))
+    if odd:
+        x[0, 5, 81], x[2, 28, 4] = np.nan, np.inf
+    for name in ("held", "each"):
+        if name == "each":
+            monkeypatch.setattr(row_elements, "takes_elements", lambda *_: False)
+        outputs, build = on_board(model, tmp_path / name, {"x0": x})
+        found.append((outputs, [k.schedule for k in build.kernels]))
+    (held, tiles), (each, others) = found
+    assert tiles != others and any(k.startswith("matmul packed") for k in tiles)
+    for name, value in each.items():
+        assert np.isfinite(value).all() != odd
+        np.testing.assert_array_equal(held[name], value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"), [(29, 83, 61), (1, 263, 149), (131, 149, 263), (7, 9, 5), (67, 7, 31), (13, 1031, 17)]
+)
+def test_a_board_computes_products(rows: int, depth: int, columns: int, tmp_path: Path) -> None:
+    """Against sums in float64 of the same weights; where steps are left over, and in runs of 128 of them."""
+    model, x = products(rows, depth, columns), random((1, rows, depth))
+    outputs, build = on_board(model, tmp_path / "out", {"x0": x})
+    assert any(k.schedule.startswith("matmul packed") for k in build.kernels)
+    first, bias, second, third = (onnx.numpy_helper.to_array(t).astype(np.float64) for t in model.graph.initializer)
+    middle = np.maximum(x @ first + bias, 0)
+    for value, expected in zip(outputs.values(), ((middle @ second + x) @ third, middle)):
+        assert value.shape == expected.shape
+        assert np.abs(value - expected).max() < 5e-3 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize(
