@@ -27,7 +27,7 @@ from ..math import exponential, powers, remainder, trigonometry, wrapping
 from ..words.sizes import dim_of, narrowed, surely
 from ..words.tvm_types import Expr, Operation
 from .decided import Parted, end_of, is_known, on_indices
-from .written_out import gate_parts, narrows, normal_argument
+from .written_out import gate_parts, is_rounded, narrows, normal_argument
 
 Source = Callable[[tuple[Expr, ...]], Expr]
 
@@ -199,7 +199,7 @@ class Inliner:
     def _operation(self, kind: type, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
         """An operation of two operands; those that have a form of their own as a whole take it."""
         if kind is prim.Add and (x := normal_argument(expr)) is not None:
-            return exponential.normal_cdf(self.bind(self.expression(x, axes)), self.bind)
+            return exponential.normal_cdf(self.bind(self.expression(x, axes)), self.bind, is_rounded(x))
         gate = gate_parts(expr) if kind is prim.Mul else None
         a, b = (self.expression(e, axes) for e in gate or (expr.a, expr.b))
         return exponential.gated(self.bind(a), self.bind(b), self.bind) if gate else self._binary(kind, a, b)

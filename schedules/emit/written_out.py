@@ -50,5 +50,14 @@ def narrows(cast: Expr) -> bool:
     return wide and isinstance(tensor.op.body[tensor.value_index], prim.Cast)
 
 
+def is_rounded(expr: Expr) -> bool:
+    """True if ``expr``, float32, is an element of a stage that widens float16."""
+    if not isinstance(expr, Call) or getattr(expr.op, "name", "") != "te.tensor_load":
+        return False
+    tensor = expr.args[0]
+    body = tensor.op.body[tensor.value_index] if isinstance(tensor.op, te.ComputeOp) else None
+    return isinstance(body, prim.Cast) and str(body.value.ty.dtype) == "float16" and str(body.ty.dtype) == "float32"
+
+
 def _is(expr: Expr, value: float) -> bool:
     return isinstance(expr, prim.FloatImm) and abs(expr.value - value) < 1e-7
