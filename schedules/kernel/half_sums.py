@@ -54,22 +54,24 @@ class HalfSums:
         self._each(lambda at: self.k.store(self.acc, at, tirx.Cast(HALF, self.sums[at])))
 
     def each_run(self, ctx: Context, begin: int, count: int, body: Callable[..., None], group: int = 1) -> None:
-        """``body`` for the steps ``begin + [0, count)``, of a term each, in runs, those before being one; then the sums
-        of all. Of a ``group`` of more than one, a part of a run, it is for a first step, and how many it is to take,
-        and for each that is left over."""
-        if begin:
+        """``body`` for the steps ``begin + [0, count)``, of a term each, in runs, of which the first has those before,
+        too, where these are no run of their own; then the sums of all. Of a ``group`` of more than one, a part of a
+        run, it is for a first step, and how many it is to take, and for each that is left over."""
+        k, head = self.k, begin if begin < SPAN else 0
+        if begin > head:
             self.add()
-        with self.k.loop(-(-count // SPAN), name="run") as run:
-            length: Expr = SPAN if count % SPAN == 0 else tirx.min(count - run * SPAN, SPAN)
-            first: Expr = 0
+        total, base = head + count, begin - head
+        with k.loop(-(-total // SPAN), name="run") as run:
+            end: Expr = SPAN if total % SPAN == 0 else tirx.min(total - run * SPAN, SPAN)
+            first: Expr = k.bind(tirx.Select(tirx.EQ(run, 0), head, 0), "f") if head else 0
             if group > 1:
-                groups = length // group if isinstance(length, int) else tirx.floordiv(length, group)
-                with self.k.loop(groups, name="g") as number:
-                    body(begin + run * SPAN + ctx.ranged(number, SPAN // group) * group, group)
-                first = groups * group
-            if group == 1 or count % group:
-                with self.k.loop(length - first, name="k") as step:
-                    body(begin + run * SPAN + first + ctx.ranged(step, SPAN))
+                groups = end // group if isinstance(end - first, int) else tirx.floordiv(end - first, group)
+                with k.loop(groups, name="g") as number:
+                    body(base + run * SPAN + first + ctx.ranged(number, SPAN // group) * group, group)
+                first = first + groups * group
+            if group == 1 or total % group or head % group:
+                with k.loop(end - first, name="k") as step:
+                    body(base + run * SPAN + first + ctx.ranged(step, SPAN))
             self.add()
         self.finish()
 

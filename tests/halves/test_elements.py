@@ -230,6 +230,17 @@ def test_a_board_computes_products(rows: int, depth: int, columns: int, tmp_path
         assert np.abs(value - expected).max() < 5e-3 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("depth", [127, 131, 263, 384, 1031])
+def test_no_run_of_a_product_is_longer_than_float16_counts(depth: int, tmp_path: Path) -> None:
+    """Of terms of 15, 136 are exact in float16; with more every other sum of two is rounded, mostly up."""
+    net = Net((1, 29, depth))
+    model = net.model(net.add("MatMul", "x0", net.const(np.full((depth, 37), 15, np.float32))))
+    outputs, build = on_board(model, tmp_path / "out", {"x0": np.ones((1, 29, depth), np.float32)})
+    assert any(k.schedule.startswith("matmul packed") and k.schedule.endswith("x8") for k in build.kernels)
+    (value,) = outputs.values()
+    np.testing.assert_array_equal(value, np.full((1, 29, 37), np.float16(15 * depth), np.float32))
+
+
 @pytest.mark.parametrize(
     ("taps", "stride", "height", "width", "channels"),
     [(7, 2, 37, 41, 3), (3, 2, 31, 29, 3), (3, 1, 7, 5, 1), (11, 4, 47, 43, 2), (5, 1, 6, 3, 4), (3, 2, 9, 1, 3)],
