@@ -10,6 +10,7 @@ a multiply-add so, and 1.9 with a load for each number.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -62,3 +63,11 @@ def each_line(k: KernelBuilder, step: Expr, apart: int) -> Iterator[None]:
     these lie ``apart`` bytes from one to the next. The other lines have been asked for."""
     with k.when(tirx.EQ(tirx.floormod(step, max(1, LINE // max(1, apart))), 0)):
         yield
+
+
+def at_new_lines(k: KernelBuilder, step: Expr, apart: int, ask: Callable[[int], None]) -> None:
+    """``ask`` for the bytes of each of a loop's steps, which is written out, at which a line begins, where steps lie
+    ``apart`` bytes from one to the next and the first at a line: 12 lines of eight steps of 96 bytes."""
+    for offset in range(0, apart, math.gcd(apart, LINE)):
+        with k.when(tirx.EQ(tirx.floormod(step * apart + offset, LINE), 0)):
+            ask(offset)

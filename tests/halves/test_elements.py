@@ -128,6 +128,17 @@ def test_a_load_serves_eight_channels(
 
 
 @needs_objdump
+@pytest.mark.parametrize(("sizes", "image"), [((384, 1536), (14, 14)), ((1536, 384), (14, 14)), ((768, 3072), (7, 7))])
+def test_each_line_of_far_weights_is_asked_for_once(sizes: tuple[int, int], image: tuple[int, int]) -> None:
+    """Of eight channels by vectors of 16 bytes, at four a line."""
+    kernel = heaviest(stack(sizes, image, 1))
+    vectors = int(kernel.schedule.split("tile ")[1].split(",")[0].split("x")[2])
+    loop = dense_loop(kernel)
+    assert loop.multiply_adds % (8 * vectors) == 0
+    assert sum("pldl2keep" in i.text for i in loop.instructions) == 8 * vectors // 4
+
+
+@needs_objdump
 @pytest.mark.parametrize(("channels", "image"), [(64, 54), (128, 28), (256, 14)])
 def test_products_of_transforms_do_so_too(channels: int, image: int) -> None:
     kernel = heaviest(stack((channels, channels), (image, image), 3))

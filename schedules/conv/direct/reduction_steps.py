@@ -13,7 +13,7 @@ from functools import partial
 
 from tvm import tirx
 
-from ...instructions.by_element import each_line
+from ...instructions.by_element import at_new_lines, each_line
 from ...instructions.load_order import keep_loads
 from ...kernel.unrolled_steps import unrolled
 from ...words.group import dtype_bytes
@@ -104,9 +104,12 @@ def emit_steps(
         channel = _channel(segment, block, start, own, c)
         side = 1 if tile.window is None else tile.window.taps
         step = base + (index * segment.lanes + c) * (width * side)
-        if conv.far and conv.next is None:
-            with lines(width * side * size):
-                prefetch(k, weights, step, tile.blocks * side, lanes, size)
+        if conv.far and conv.next is None and held is None:
+            prefetch(k, weights, step, tile.blocks * side, lanes, size)
+        elif conv.far and conv.next is None:
+            at_new_lines(
+                k, c, width * side * size, lambda at: prefetch(k, weights, step + at // size, 1, lanes, size)
+            )
         _multiply(conv, acc, weights, step, (n, channel, segment.first + c, origins, column, taps), block, owners, held)
 
 
