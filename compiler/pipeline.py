@@ -247,11 +247,12 @@ def tile(build: Build) -> None:
 
 def _tile_open(build: Build) -> None:
     from ..passes.tile.open.tile import OpenTile
+    from .frontend.together import may_be
 
-    options = build.options
+    options, allows = build.options, partial(may_be, _open(build), build.imported.conditions)
     most = {s.name: None if s.high is None else s.most for s in _open(build)}
-    wish = options.tile or "auto"
-    _take_tiles(build, OpenTile(wish, options.memory_budget, options.optimize, options.policy, build.closing, most))
+    wish, budget = options.tile or "auto", options.memory_budget
+    _take_tiles(build, OpenTile(wish, budget, options.optimize, options.policy, build.closing, most, allows))
 
 
 def _take_tiles(build: Build, choice: TilePass | OpenTile) -> None:

@@ -54,6 +54,11 @@ def holds(condition: Condition, sizes: Mapping[str, int]) -> bool:
     return left >= right if condition.relation == "at least" else left <= right
 
 
+def may_be(symbols: Sequence[Symbol], conditions: Sequence[Condition], sizes: Mapping[str, int]) -> bool:
+    """Whether a run may have ``sizes`` of all symbols."""
+    return not any(s.refusal(sizes[s.name]) for s in symbols) and all(holds(c, sizes) for c in conditions)
+
+
 def _mended(condition: Condition, free: Sequence[Symbol], sizes: Mapping[str, int]) -> dict[str, int] | None:
     """One symbol's size with which a condition holds: the last one's that there is, and the nearest."""
     asked: set[SizeLike] = symbols_of(condition.left) | symbols_of(condition.right)

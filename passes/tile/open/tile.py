@@ -8,21 +8,19 @@ Plans are then made for every size (plan.py), and the arena that decides is that
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ....errors import HalotileError, ShapeError
 from ....schedules.tiled.box_support import any_box_opens, box_refusal
-from ....schedules.words.atoms import KNOWN
 from ....schedules.words.dims import is_dim, is_open
 from ....schedules.words.group import Group, Request, Value
 from ....schedules.words.layout import Layout
 from ....schedules.words.open_tile_plan import Images, OpenTilePlan
 from ....schedules.words.policy import Policy
 from ....schedules.words.refusal import Refusal
-from ....schedules.words.sizes import TYPICAL, at_sizes, symbols_of, usual, value_of
+from ....schedules.words.sizes import TYPICAL, at_sizes, symbols_of, usual
 from ....targets.target import Target
 from ...memory.places import Places
 from ...memory.plan import plan_memory
@@ -52,7 +50,7 @@ Bounds = Mapping[str, int | None]  # the largest size of every symbol; None: wha
 @dataclass(frozen=True)
 class OpenTile:
     """``tile``, ``memory_budget``, ``optimize``, ``policy`` and ``closing`` are those of Tile. ``most`` are the largest
-    sizes of the symbols."""
+    sizes of the symbols; ``may_be`` tells whether the model's conditions hold at some."""
 
     tile: str | JsonView
     memory_budget: int | None
@@ -60,6 +58,7 @@ class OpenTile:
     policy: Policy
     closing: frozenset[Value]
     most: Bounds
+    may_be: Callable[[Mapping[str, int]], bool] = lambda _: True
 
     def apply(
         self,
@@ -81,7 +80,7 @@ class OpenTile:
             return TileResult(tuple(groups), notes=(WHOLE,))
         sizes = largest(self.most) if self.memory_budget is not None else dict(TYPICAL.get())
         if speed and images:
-            sizes = _doubled(images, self.most)
+            sizes = _doubled(images, self.most, self.may_be)
         turns = speed and not images
         threads = self.policy.threads or target.cores
         if one is not None and speed:
@@ -136,13 +135,12 @@ def _of_images(groups: Sequence[Group]) -> set[str]:
     return {name for dim in dims for name in symbols_of(dim)}
 
 
-def _doubled(images: Collection[str], most: Bounds) -> dict[str, int]:
-    """The typical sizes, those of ``images`` doubled as far as ``most`` and the model's conditions allow."""
+def _doubled(images: Collection[str], most: Bounds, may_be: Callable[[Mapping[str, int]], bool]) -> dict[str, int]:
+    """The typical sizes, those of ``images`` doubled up to ``most``; or the typical ones, where these may not be."""
     typical = dict(TYPICAL.get())
-    sizes = {n: min(2 * size, most.get(n) or math.inf) if n in images else size for n, size in typical.items()}
-    whole = {n: int(size) for n, size in sizes.items()}
-    known = ((value_of(dim, whole) if is_dim(dim) else dim, low, high) for dim, low, high in KNOWN.get())
-    return whole if all(low <= number <= high for number, low, high in known) else typical
+    ends = {name: most.get(name) for name in images}
+    sizes = typical | {n: 2 * typical[n] if end is None else min(2 * typical[n], end) for n, end in ends.items()}
+    return sizes if may_be(sizes) else typical
 
 
 def _in_turns(one: OneImage | None) -> Callable[[Group], bool]:
