@@ -75,28 +75,22 @@ def test_what_gains_little_is_computed_whole() -> None:
     assert library.report["notes"]["tile"] == [tile.WHOLE]
 
 
-def test_the_largest_sizes_and_conditions_bound_what_is_searched_at() -> None:
-    symbols, images = tile.TYPICAL.set({"n": 1, "h": 224, "w": 224}), {"h", "w"}
+def test_what_is_searched_at_are_images_of_twice_the_size() -> None:
+    symbols = tile.TYPICAL.set({"n": 1, "h": 224, "w": 224})
     try:
-        found = [tile._doubled(images, {"n": None, "h": None, "w": 300}, lambda s: may) for may in (True, False)]  # noqa: B023
-        assert found == [{"n": 1, "h": 448, "w": 300}, {"n": 1, "h": 224, "w": 224}]
+        assert tile._doubled({"h", "w"}, {"n": None, "h": None, "w": 300}) == {"n": 1, "h": 448, "w": 300}
     finally:
         tile.TYPICAL.reset(symbols)
 
 
-def test_sizes_that_break_a_condition_are_not_searched_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_that_no_run_may_have_are_not_searched_at(tmp_path: Path) -> None:
     """Of h by w, 1 or as many pixels as a table has: both doubled would be four times as many."""
-    seen: list[dict[str, int]] = []
-    doubled = tile._doubled
-    monkeypatch.setattr(tile, "_doubled", lambda *args: seen.append(doubled(*args)) or seen[-1])
-    for pixels, expected in ((None, 64), (64 * 64, 32)):
-        model = _upscaler(16)
-        if pixels is not None:
-            model.graph.initializer.append(numpy_helper.from_array(np.ones((1, 3, pixels), np.float32), "table"))
-            model.graph.initializer.append(numpy_helper.from_array(np.array([1, 3, -1]), "rows"))
-            model.graph.node.append(helper.make_node("Reshape", ["x", "rows"], ["flat"]))
-            model.graph.node.append(helper.make_node("Add", ["flat", "table"], ["z"]))
-            model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, (1, 3, None)))
-        _compiled(model, tmp_path / str(pixels), typical={"h": expected, "w": expected} if pixels is None else None)
-    assert seen[0] == {"h": 128, "w": 128}
-    assert seen[1]["h"] * seen[1]["w"] in (1, 64 * 64)
+    model = _upscaler(48)
+    table = np.ones((1, 3, 448 * 448), np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(table, "table"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1, 3, -1]), "rows"))
+    model.graph.node.append(helper.make_node("Reshape", ["x", "rows"], ["flat"]))
+    model.graph.node.append(helper.make_node("Add", ["flat", "table"], ["z"]))
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, (1, 3, None)))
+    library = _compiled(model, tmp_path / "out", typical={"h": 448, "w": 448})
+    assert library.report["notes"]["tile"] == [tile.WHOLE]

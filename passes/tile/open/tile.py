@@ -2,7 +2,7 @@
 
 What is tiled, and in which shape, is searched for on the program's twin at the sizes that matter: the largest, where a
 budget is to hold there; for the smallest arena, the typical ones; for speed, images of twice the typical rows and
-columns, since what gains time there gains more in larger ones, and what would only in small ones is to stay whole.
+columns, if these take far more memory than caches keep: what gains time there gains more in larger ones.
 Plans are then made for every size (plan.py), and the arena that decides is that of the open kernels, at those sizes.
 """
 
@@ -44,13 +44,15 @@ if TYPE_CHECKING:
 WHOLE = "every group is computed whole: dimensions are open"
 WORTH = 0.05  # of the time of large images, what tiles must save: small ones lose up to as much
 
+LARGE = 64 << 20  # bytes of an arena: caches keep part of smaller ones, and tiles of small images may take more
+
 Bounds = Mapping[str, int | None]  # the largest size of every symbol; None: whatever memory holds
 
 
 @dataclass(frozen=True)
 class OpenTile:
     """``tile``, ``memory_budget``, ``optimize``, ``policy`` and ``closing`` are those of Tile. ``most`` are the largest
-    sizes of the symbols; ``may_be`` tells whether the model's conditions hold at some."""
+    sizes of the symbols; ``may_be`` tells whether a run may have some."""
 
     tile: str | JsonView
     memory_budget: int | None
@@ -80,7 +82,9 @@ class OpenTile:
             return TileResult(tuple(groups), notes=(WHOLE,))
         sizes = largest(self.most) if self.memory_budget is not None else dict(TYPICAL.get())
         if speed and images:
-            sizes = _doubled(images, self.most, self.may_be)
+            sizes = _doubled(images, self.most)
+            if not self.may_be(sizes):
+                return TileResult(tuple(groups), notes=(WHOLE,))
         turns = speed and not images
         threads = self.policy.threads or target.cores
         if one is not None and speed:
@@ -94,13 +98,15 @@ class OpenTile:
             return self._checked(TileResult(tuple(groups), {}, ("every group is computed whole",)), arena)
         model = SearchModel(program, target, threads, self.policy, self.closing, tight=not speed)
         model.planner, model.refuses, model.allows = source.plan, source.refuses, source.allows
+        whole = untiled(program, model)
+        if speed and images and whole.bytes < LARGE:
+            return TileResult(tuple(groups), notes=(WHOLE,))
         gone = {source.twins.value(v): source.known(g) for v, g in (vanished or {}).items()}
         try:
             variants = [model, *with_concatenations(model, gone, self.memory_budget, speed)]
             decision = decide(variants, self.optimize, self.memory_budget, arena)
         except HalotileError as error:
             raise HalotileError(f"{error}, at its largest shape, {sizes_text(sizes)}") from None
-        whole = untiled(program, model)
         if speed and images and decision.choice.cycles > (1 - WORTH) * whole.cycles:
             return TileResult(tuple(groups), notes=(WHOLE,))
         own = source.groups(decision.program)
@@ -135,12 +141,10 @@ def _of_images(groups: Sequence[Group]) -> set[str]:
     return {name for dim in dims for name in symbols_of(dim)}
 
 
-def _doubled(images: Collection[str], most: Bounds, may_be: Callable[[Mapping[str, int]], bool]) -> dict[str, int]:
-    """The typical sizes, those of ``images`` doubled up to ``most``; or the typical ones, where these may not be."""
-    typical = dict(TYPICAL.get())
-    ends = {name: most.get(name) for name in images}
-    sizes = typical | {n: 2 * typical[n] if end is None else min(2 * typical[n], end) for n, end in ends.items()}
-    return sizes if may_be(sizes) else typical
+def _doubled(images: Collection[str], most: Bounds) -> dict[str, int]:
+    """The typical sizes, those of ``images`` doubled up to ``most``."""
+    typical, ends = TYPICAL.get(), {name: most.get(name) for name in images}
+    return {**typical, **{n: 2 * typical[n] if end is None else min(2 * typical[n], end) for n, end in ends.items()}}
 
 
 def _in_turns(one: OneImage | None) -> Callable[[Group], bool]:
