@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import halotile
 import numpy as np
 import pytest
 from halotile.passes.fuse.graph import ProgramGraph
 from halotile.schedules.operators.regions import Box, BoxRefusal, Demand, Need, Span, demand, node_needs
+from halotile.schedules.operators.regions.shapes import _runs
 from halotile.schedules.words.group import Node, Value
+from open_models import Drawing
 from region_cases import chain_of, graph_of, ones
 
 
@@ -213,3 +216,20 @@ def test_19_a_fractional_scale_advances_unevenly() -> None:
     assert [first(node, (r, r + 1)).box[2][0] for r in range(8)] == [0, 0, 1, 1, 2, 3, 3, 4]
     node = resize(5, 8, "linear", "asymmetric")
     assert [first(node, (r, r + 2)).box[2] for r in (0, 2, 4, 6)] == [(0, 2), (1, 3), (2, 5), (3, 5)]
+
+
+@pytest.mark.parametrize(("old", "new"), [((3, 5), (3, 4)), ((3, 4), (3, 5)), ((2, 6), (5, 7))])
+def test_shapes_of_other_counts_are_refused(old: tuple[int, ...], new: tuple[int, ...]) -> None:
+    """Of the largest sizes, which a model's conditions may not allow together."""
+    assert _runs(old, new) is None
+
+
+def test_a_budget_of_a_model_whose_largest_sizes_no_run_has() -> None:
+    """57 divides n * h * w in every run, and not 3 * 64 * 64: it is refused, not an error of ours."""
+    g = Drawing(5)
+    x = g.conv(g.input("x", "n", 24, "h", "w"), 24, 24, 1)
+    x = g("Transpose", g("Reshape", x, g.whole(3, 3, 8, 19, -1)), perm=[0, 2, 1, 3, 4])
+    g.output(g("Reshape", x, g.whole(3, -1, 19, 23)), 4)
+    bounds = {"n": "1..3", "h": "1..64", "w": "1..64"}
+    with pytest.raises(halotile.HalotileError, match="the memory budget of 102400 bytes can't be met"):
+        halotile.compile(g.model(), threads=1, shapes=bounds, memory_budget=100 << 10)

@@ -51,6 +51,8 @@ def _runs(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[
         into, out = [left.pop(0)], [right.pop(0)]
         a, b = old[into[0]], new[out[0]]
         while a != b:
+            if not (left if a < b else right):
+                return None  # of sizes that no run has, counts may differ
             if a < b:
                 into.append(left.pop(0))
                 a *= old[into[-1]]
