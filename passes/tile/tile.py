@@ -21,7 +21,7 @@ from ...schedules.words.tile_plan import TilePlan
 from ...targets.target import Target
 from ..memory.places import Places
 from ..memory.plan import plan_memory
-from .search.decide import TileDecision, decide, points, untiled
+from .search.decide import GAIN, TileDecision, decide, points, untiled
 from .search.model import SearchModel
 from .search.program import Program
 from .search.reinstate_concats import with_concatenations
@@ -30,6 +30,8 @@ from .user_request import forced
 
 if TYPE_CHECKING:
     from ...targets.plain import Json, JsonView
+
+LARGE = 128 << 20  # bytes of an arena from which on half of it is taken where that is expected to cost no time
 
 Build = Callable[[Group, TilePlan | None, int | None], Kernel]  # the last: a whole group's room
 Size = Callable[[Group, TilePlan], Kernel]  # the same of a tile group, as far as its memory goes
@@ -54,13 +56,15 @@ class TileResult:
 class TilePass:
     """``tile``: "auto", "off", or what a user asks for: {"last": name, "shape": (rows, columns)} (see user_request.py).
     ``memory_budget``: bytes that the arena must not exceed. ``optimize``: "speed" or "memory". ``policy`` is the
-    build's, and ``closing`` what the last sums of products before the outputs write."""
+    build's, and ``closing`` what the last sums of products before the outputs write. ``most``: cycles that a choice
+    within the budget may be expected to take."""
 
     tile: str | JsonView = "auto"
     memory_budget: int | None = None
     optimize: str = "speed"
     policy: Policy = Policy()
     closing: frozenset[Value] = frozenset()
+    most: float = math.inf
     name: str = "tile"
 
     def apply(
@@ -80,7 +84,40 @@ class TilePass:
         memory that of a tile group takes; ``vanished``: first result -> the concatenation or cut that became slices.
         ``layouts`` gains those of values that are computed again. Raises HalotileError if a budget or a wish can't be
         met.
+
+        Where the fastest choice takes much memory, one of half of that, and half again, is taken if it is expected to
+        take no longer.
         """
+        result = self._applied(groups, layouts, places, placed, target, build, size, vanished)
+        assert result is not None
+        fastest = chosen = result.details.get("chosen", {"bytes": 0, "cycles": 0.0})
+        while self.tile == "auto" and self._speed and chosen["bytes"] >= LARGE:
+            half = replace(self, memory_budget=chosen["bytes"] // 2, most=fastest["cycles"])
+            try:
+                lean = half._applied(groups, layouts, places, placed, target, build, size, vanished)
+            except BudgetError:
+                break
+            if lean is None or lean.details["chosen"]["cycles"] > fastest["cycles"]:
+                break
+            result, chosen = lean, lean.details["chosen"]
+        return result
+
+    @property
+    def _speed(self) -> bool:
+        return self.optimize == "speed" and self.memory_budget is None
+
+    def _applied(
+        self,
+        groups: Sequence[Group],
+        layouts: dict[Value, Layout],
+        places: Places,
+        placed: Sequence[Value],
+        target: Target,
+        build: Build,
+        size: Size,
+        vanished: Mapping[Value, Group] | None,
+    ) -> TileResult | None:
+        """The choice of this pass's options alone; None where none is expected to take as little time as it may."""
         program = Program(groups, layouts, places, frozenset(placed))
         threads = self.policy.threads or target.cores
         arena = Arena(placed, threads, build, size, self.memory_budget)
@@ -88,13 +125,15 @@ class TilePass:
             return self._off(program, arena)
         if not isinstance(self.tile, str):
             return replaced(groups, forced(program, self.tile, threads))
-        speed = self.optimize == "speed" and self.memory_budget is None
+        speed = self._speed
         model = SearchModel(program, target, threads, self.policy, self.closing, tight=not speed)
         variants = [model, *with_concatenations(model, vanished or {}, self.memory_budget, speed)]
         if not speed:
             variants += with_concatenations(model, vanished or {}, self.memory_budget, speed, again=True)
             for variant in variants:
                 layouts.update(variant.program.layouts)  # of what is computed again
+        if not math.isinf(self.most) and not self._promises(variants):
+            return None
         decision = self._decision(variants, speed, arena)
         result = replaced(decision.program.groups, decision.plans, decision.choice.rooms)
         whole = untiled(program, model)
@@ -116,6 +155,12 @@ class TilePass:
             return decide(variants, self.optimize, self.memory_budget, arena)
         except HalotileError:
             return decide(every, self.optimize, self.memory_budget, arena)
+
+    def _promises(self, variants: Sequence[SearchModel]) -> bool:
+        """True where some choice is expected to keep the budget and to take no longer than it may."""
+        budget = math.inf if self.memory_budget is None else self.memory_budget
+        every = (c for variant in variants for c in Search(variant, GAIN).curve())
+        return any(c.bytes <= budget and c.cycles <= self.most for c in every)
 
     def _slower(self, model: SearchModel) -> bool:
         """True where tiling costs time, or the fewest bytes count."""
