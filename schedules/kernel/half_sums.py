@@ -53,10 +53,13 @@ class HalfSums:
         """Leaves the sums, rounded, in the accumulators."""
         self._each(lambda at: self.k.store(self.acc, at, tirx.Cast(HALF, self.sums[at])))
 
-    def each_run(self, ctx: Context, begin: int, count: int, body: Callable[..., None], group: int = 1) -> None:
+    def each_run(
+        self, ctx: Context, begin: int, count: int, body: Callable[..., None], group: int = 1, rounded: bool = True
+    ) -> None:
         """``body`` for the steps ``begin + [0, count)``, of a term each, in runs, of which the first has those before,
-        too, where these are no run of their own; then the sums of all. Of a ``group`` of more than one, a part of a
-        run, it is for a first step, and how many it is to take, and for each that is left over."""
+        too, where these are no run of their own; then the sums of all, ``rounded`` in the accumulators or in ``sums``
+        alone. Of a ``group`` of more than one, a part of a run, it is for a first step, and how many it is to take,
+        and for each that is left over."""
         k, head = self.k, begin if begin < SPAN else 0
         if begin > head:
             self.add()
@@ -73,7 +76,8 @@ class HalfSums:
                 with k.loop(end - first, name="k") as step:
                     body(base + run * SPAN + first + ctx.ranged(step, SPAN))
             self.add()
-        self.finish()
+        if rounded:
+            self.finish()
 
     def _each(self, body: Callable[[Expr], None]) -> None:
         k, lanes = self.k, self.lanes
