@@ -2,7 +2,7 @@
 
     for run of SPAN terms
       acc[r][v] += left[row r, term] * right[panel][term][v]        float16, elements of rows by lanes where there are
-      sums[r][v] += float32(acc[r][v])                              or float32(acc) as it is, of one run
+      sums[r][v] += float32(acc[r][v])                              float32(acc) as it is, of the last run, or one
 
 Scores of a depth of 64, and rows of up to 128 keys, are one run.
 """
@@ -23,7 +23,7 @@ HALF = "float16"
 def half_sums(
     ctx: Context, target: Target, acc: Buffer, rows: tuple[Buffer, Expr, Expr], right: tuple[Buffer, Expr, int],
     tile: tuple[int, int, int], terms: int,
-) -> Buffer | Widened:  # fmt: skip
+) -> HalfSums | Widened:  # fmt: skip
     """What reads as the float32 sums of ``terms`` products, of which ``acc`` has zeros, a ``tile`` of (rows, vectors,
     lanes). ``rows``: the left operand, where the first row begins, and how far the next lies behind; ``right``: its
     panel, where that begins, and elements from a step of it to the next."""
@@ -46,4 +46,4 @@ def half_sums(
         return Widened(acc)
     wide = HalfSums(k, acc, height * vectors, lanes)
     wide.each_run(ctx, 0, terms, multiply, together, rounded=False)
-    return wide.sums
+    return wide
