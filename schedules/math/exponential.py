@@ -56,6 +56,17 @@ def poly(x: Expr, coefficients: list[float]) -> Expr:
     return total
 
 
+def poly_of_pairs(x: Expr, coefficients: list[float], bind: Bind) -> Expr:
+    """The same of an even number of coefficients, by Horner in ``x`` squared: what pairs of them make is added to in
+    its own register, where Horner's constants are copied into one for each step."""
+    square = bind(x * x)
+    pairs = [f32(a) * x + f32(b) for a, b in zip(coefficients[::2], coefficients[1::2])]
+    total = pairs[0]
+    for pair in pairs[1:]:
+        total = total * square + pair
+    return total
+
+
 ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, which is then in the low bits
 BIASED = ROUND + 127  # the same, and those low bits are the exponent's of a float32
 
@@ -289,7 +300,7 @@ def normal_cdf(x: Expr, bind: Bind, rounded: bool = False) -> Expr:
         c = _clamped(x, -4.0, 4.0, bind)  # where it reaches 0.500002 in real numbers, so that rounding leaves one
         p = [-1.229235318e-09, 1.015891325e-07, -3.643174735e-06, 7.540791520e-05]
         p += [-1.016157324e-03, 9.565890158e-03, -6.604276377e-02, 3.987972260e-01]
-        return _clamped(bind(c * poly(bind(c * c), p)), -0.5, 0.5, bind) + f32(0.5)
+        return _clamped(bind(c * poly_of_pairs(bind(c * c), p, bind) + f32(0.5)), 0.0, 1.0, bind)
     c = _clamped(x, -5.5437171, 5.5437171, bind)
     z = bind(c * c)
     p = [2.265053756e-08, 6.295053733e-06, 1.664165133e-04, 4.662361531e-03, 3.365926200e-02, 3.989422729e-01]
