@@ -46,30 +46,41 @@ class HalfSums:
     def __init__(self, k: KernelBuilder, acc: Buffer, vectors: int, lanes: int) -> None:
         self.k, self.acc, self.vectors, self.lanes = k, acc, vectors, lanes
         self.sums = k.local("wide", "float32", vectors * lanes, "global")
-        self._each(lambda at: k.store(self.sums, at, tirx.const(0, "float32")))
+        self.begun = False
 
     def add(self) -> None:
-        """Adds a run to the sums; the next one begins."""
+        """Adds a run to the sums, or begins them with it; the next one begins."""
         k, acc, sums = self.k, self.acc, self.sums
 
         def one(at: Expr) -> None:
-            k.store(sums, at, sums[at] + tirx.Cast("float32", acc[at]))
+            run = tirx.Cast("float32", acc[at])
+            k.store(sums, at, sums[at] + run if self.begun else run)
             k.store(acc, at, tirx.const(0, HALF))
 
         self._each(one)
+        self.begun = True
 
     def __getitem__(self, at: Expr) -> Expr:
-        return self.sums[at] + tirx.Cast("float32", self.acc[at])
+        run = tirx.Cast("float32", self.acc[at])
+        return self.sums[at] + run if self.begun else run
 
-    def add_behind(self, run: Expr, runs: SizeLike) -> None:
-        """Adds the run of this number, of so many, to the sums, if it is not the last."""
-        if not isinstance(runs, int) or runs > 1:
+    def add_each(self, run: Expr, runs: SizeLike, ends: bool) -> None:
+        """Adds the run of this number, of so many; not the last one, if it ``ends`` the sums."""
+        if not self.begun and (not isinstance(runs, int) or runs > 1 + ends):
+            with self.k.when(tirx.EQ(run, 0)):
+                self.add()
+            with self.k.when(tirx.And(run > 0, run < runs - 1) if ends else run > 0):
+                self.add()
+        elif not ends:
+            self.add()
+        elif not isinstance(runs, int) or runs > 1:
             with self.k.when(run < runs - 1):
                 self.add()
 
     def finish(self) -> None:
         """Adds the sums, rounded, to the accumulators."""
-        self._each(lambda at: self.k.store(self.acc, at, self.acc[at] + tirx.Cast(HALF, self.sums[at])))
+        if self.begun:
+            self._each(lambda at: self.k.store(self.acc, at, self.acc[at] + tirx.Cast(HALF, self.sums[at])))
 
     def each_run(
         self, ctx: Context, begin: int, count: int, body: Callable[..., None], group: int = 1, rounded: bool = True
@@ -94,7 +105,7 @@ class HalfSums:
             if group == 1 or total % group or head % group:
                 with k.loop(end - first, name="k") as step:
                     body(base + run * SPAN + first + ctx.ranged(step, SPAN))
-            self.add_behind(run, runs)
+            self.add_each(run, runs, True)
         if rounded:
             self.finish()
 
@@ -127,7 +138,4 @@ def blocks_in_runs(
         inner: Expr = run if whole else tirx.min(count - r * run, run)
         with k.loop(inner, name="cb") as cb:
             yield first + cb
-        if ends:
-            wide.add_behind(r, runs)
-        else:
-            wide.add()
+        wide.add_each(r, runs, ends)
