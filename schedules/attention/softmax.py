@@ -29,7 +29,7 @@ from ..operators.te_graph import GroupGraph
 from ..words.dims import is_open, to_index
 from ..words.group import Group, Value
 from ..words.tvm_types import Buffer, Expr
-from .facts import AttentionFacts
+from .facts import HALF, AttentionFacts
 from .rows import own_element
 
 CHAINS = 4  # vectors of maxima and sums side by side: the latency of an addition
@@ -81,11 +81,13 @@ class SoftmaxRows:
         top = self._folded(largest, chains, lambda a, b: tirx.Select(a > b, a, b))
         total = self._started(chains, 0.0)
 
+        rounded = str(weights.dtype) == HALF
+
         def weight(at: Expr, chain: Expr, memory: Buffer | None = None) -> None:
             with k.loop(lanes, "vectorized", "v") as v:
                 score = scores[offset + at + v] if memory is None else memory[v]
-                e = k.bind(exp_of_negative(k.bind(score - top), k.bind))
-                k.store(weights, offset + at + v, e if weights is scores else tirx.Cast(str(weights.dtype), e))
+                e = k.bind(exp_of_negative(k.bind(score - top), k.bind, rounded))
+                k.store(weights, offset + at + v, tirx.Cast(HALF, e) if rounded else e)
                 k.store(total, chain * lanes + v, total[chain * lanes + v] + e)
 
         self._over(self.vectors, chains, weight)

@@ -118,8 +118,9 @@ def exp(x: Expr, bind: Bind) -> Expr:
     return p * float_of((half + one) << shift) * float_of((k - half + one) << shift)
 
 
-def exp_of_negative(x: Expr, bind: Bind) -> Expr:
-    """exp(x) for x <= 0 or NaN: relative error below 3e-7 down to -87.33, 0 below -87.69.
+def exp_of_negative(x: Expr, bind: Bind, rounded: bool = False) -> Expr:
+    """exp(x) for x <= 0 or NaN: relative error below 3e-7 down to -87.33, 0 below -87.69; below 1.1e-4, and 1 at 0, if
+    the result is ``rounded`` to float16, by which it may be off by 4.9e-4.
 
     For the weights of a softmax, which are set against their largest, 1: nothing above is held, ln 2 is taken away in
     one fused step, the polynomial is a degree shorter than that of ``exp`` (minimax fit of the relative error, 1.2e-7)
@@ -129,7 +130,8 @@ def exp_of_negative(x: Expr, bind: Bind) -> Expr:
     m = bind(bits_of(c * f32(1.44269504088896341) + f32(BIASED)))
     n = bind(float_of(m) - f32(BIASED))
     r = bind(n * f32(-0.69314718055994531) + c)
-    p = poly(r, [8.524437435e-3, 4.195518419e-2, 1.666465700e-1, 4.999848008e-1, 1.000000358, 1.000000119])
+    exact = [8.524437435e-3, 4.195518419e-2, 1.666465700e-1, 4.999848008e-1, 1.000000358, 1.000000119]
+    p = poly(r, [1.651797556e-1, 5.041303816e-1, 1.000195841, 1.0] if rounded else exact)
     return p * _scale(m)
 
 

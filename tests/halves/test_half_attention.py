@@ -155,6 +155,26 @@ def test_infinite_scores_and_hidden_rows_keep_their_meaning(tmp_path: Path) -> N
     assert np.isnan(expected[1]).all() and np.isnan(expected[0, 3]).all() and not np.isnan(expected[0, 4:]).any()
 
 
+def test_weights_keep_the_digits_of_float16(tmp_path: Path) -> None:
+    """Scores 0 and x, values 0 and 1: the output is exp(x) / (1 + exp(x)), within two roundings and the exponential's
+    own error; exactly a half at 0."""
+    run = emulator(resolve(PI5))
+    needs(run[0])
+    needs_zig()
+    x = -np.concatenate([[0.0], np.geomspace(2.0**-10, 9.0, 508)]).astype(np.float16).astype(np.float32)
+    net, eye = Net((1, x.size, 8), (1, 8, 2), (1, 2, 8)), np.eye(8, dtype=np.float32)
+    q, v = (net.add("MatMul", name, net.const(eye)) for name in ("x0", "x2"))
+    model = net.model(net.add("MatMul", net.add("Softmax", net.add("MatMul", q, "x1"), axis=-1), v))
+    inputs = {"x0": x[None, :, None] * eye[0], "x1": np.stack([0 * eye[0], eye[0]], 1)[None], "x2": eye[None, 6:, ::-1]}
+    build = run_pipeline(model, options(model, formats=("exe",)), output=tmp_path / "out")
+    assert "products in float16" in attention(build).schedule
+    with RemoteModel(tmp_path / "out", " ".join(run)) as remote:
+        (found,) = remote({k: np.ascontiguousarray(v, np.float32) for k, v in inputs.items()}).values()
+    wanted = 1 / (1 + np.exp(-x.astype(np.float64)))
+    assert found[0, 0, 0] == 0.5
+    assert np.abs(found[0, :, 0] / wanted - 1).max() < 2 * 2.0**-11 + 1.1e-4 + 1e-5
+
+
 @pytest.mark.parametrize("target", [PI5, SERVER])
 def test_scores_are_float32_between_products_of_float16(target: str) -> None:
     build = built(CASES["plain"], target=resolve(target))
