@@ -4,6 +4,7 @@
 
 - Convolutions and products by constant matrices become products of float16 numbers (their sums: schedules/kernel/
   half_sums.py).
+- Both products of an attention do where its queries or keys are float16 numbers (:mod:`.attentions`).
 - Sums, products and extremes of a few values, pools of the largest and moves follow what they read.
 - All else stays in float32: norms, softmax, exponentials, means. It reads casts, which fusion computes in its loads or
   in the stores before it, so that float16 is what lies in memory.
@@ -31,6 +32,7 @@ from ..simplify.convert import replace_main, write
 from ..simplify.graph import CONST, INPUT, GraphNode
 from ..simplify.rule import RewriteBuilder
 from ..sweep import opened
+from .attentions import WeighedValues, weighed_values
 from .pays import slower
 from .spread import most_growth
 
@@ -73,8 +75,9 @@ class Halves:
         function, graph = found
         if any(n.op in BYTES or n.dtype == "int8" and n.op == CONST for n in graph.order()):
             return Result(module, False, ("all layers stay in float32: some are in bytes already",))
-        work = _HalvesWork(graph, self.largest or {}, self.policy)
         order = graph.order()
+        attentions = {} if self.policy.layers is not None else weighed_values(order)
+        work = _HalvesWork(graph, self.largest or {}, self.policy, attentions)
         able = [n for n in order if is_product(n) and work.why_not(n, True) is None]
         chosen = self.policy.layers is not None  # by what layers without transforms round
         target = replace(target, half_growth=0.0 if chosen else most_growth(order, graph.outputs, able))
@@ -86,8 +89,11 @@ class Halves:
             return Result(module, False, tuple(work.notes))
         work.close()
         count, of = work.done["products"], work.done["products"] + work.done["left"]
-        notes = (f"{count} of {of} products are computed in float16", *work.notes)
         details = {"in_float16": count, "products": of, "left": dict(work.left), "growth": target.half_growth}
+        if attentions:
+            details["attentions"] = work.done["attentions"]
+            work.notes.insert(0, f"so are those of {work.done['attentions']} of {len(attentions)} attentions")
+        notes = (f"{count} of {of} products are computed in float16", *work.notes)
         return Result(replace_main(module, write(graph, function)), True, notes, details)
 
 
@@ -96,6 +102,8 @@ class _HalvesWork:
     graph: Any
     largest: Mapping[str, float]
     policy: Policy
+    attentions: Mapping[GraphNode, WeighedValues]  # by their scores
+    mixed: set[GraphNode] = field(default_factory=set)  # products of weights and values, in float16
     half: dict[GraphNode, GraphNode] = field(default_factory=dict)  # of a value in float32: the same in float16
     made: list[GraphNode] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
@@ -105,6 +113,12 @@ class _HalvesWork:
     def visit(self, node: GraphNode) -> None:
         """``node`` in float16, if it may be; else reading casts of what is."""
         if node.op in (INPUT, CONST, "removed"):
+            return
+        if node in self.attentions and self._weighs(self.attentions[node]):
+            self._narrow_scores(node)
+            return
+        if node in self.mixed:
+            self._narrow(node)
             return
         product = is_product(node)
         why = self.why_not(node, product)
@@ -118,6 +132,27 @@ class _HalvesWork:
             self.notes.append(f"{node.place} stays in float32: {why}")
         if any(map(self._is_made, node.inputs)):
             self._widen(node)
+
+    def _weighs(self, attention: WeighedValues) -> bool:
+        """Whether the products of ``attention``, the first of which is visited, are in float16."""
+        if not any(map(self._is_made, attention.scores.inputs)):
+            return False
+        why = attention.why_not(self.largest, ROOM, END)
+        if why:
+            self.notes.append(f"the attention at {attention.mixed.place} stays in float32: {why}")
+            return False
+        self.mixed.add(attention.mixed)
+        self.done["attentions"] += 1
+        return True
+
+    def _narrow_scores(self, node: GraphNode) -> None:
+        """Lets all that reads the product ``node`` read one of float16, widened."""
+        b = RewriteBuilder(self.graph, node)
+        made = b.same(node, *(self._in_half(b, i) for i in node.inputs))
+        wide = _cast(b, made, WIDE)
+        made.sources = wide.sources = node.sources
+        self.graph.substitute(node, wide)
+        self.made += [*b.created, node]
 
     def why_not(self, node: GraphNode, product: bool) -> str | None:
         """Why ``node`` stays in float32; None if it does not. (Empty: it is none of those that could.)"""

@@ -6,6 +6,9 @@
 
 with maps of any kind before Q, K and V (transposes, slices, scales, rotations), and behind the second product maps
 that move or change elements one by one. Names of operators play no part but for the products themselves.
+
+In float16 the scores and what becomes of them are float32: a cast stands behind the first product, and one before the
+second.
 """
 
 from __future__ import annotations
@@ -20,15 +23,18 @@ if TYPE_CHECKING:
     from ..words.size_like import SizeLike
 
 DTYPES = ("float32", "float64")
+HALF, WIDE = "float16", "float32"
 
 
 @dataclass(frozen=True)
 class AttentionFacts:
-    """``first`` and ``second`` are the products; ``epilogue`` the nodes behind the second one, in program order."""
+    """``first`` and ``second`` are the products; ``epilogue`` the nodes behind the second one, in program order;
+    ``casts`` those behind the first product and before the second, if these are of float16."""
 
     first: Node
     second: Node
     epilogue: tuple[Node, ...]
+    casts: tuple[Node, Node] | None = None
 
     @property
     def q(self) -> Value:
@@ -45,12 +51,17 @@ class AttentionFacts:
 
     @property
     def scores(self) -> Value:
-        return self.first.results[0]
+        return self.casts[0].results[0] if self.casts else self.first.results[0]
 
     @property
     def weights(self) -> Value:
-        """What the rows of scores become: the second product's left operand."""
-        return self.second.operands[0]
+        """What the rows of scores become: the second product's left operand, before it is narrowed."""
+        return self.casts[1].operands[0] if self.casts else self.second.operands[0]
+
+    @property
+    def opaque(self) -> tuple[Node, ...]:
+        """The nodes whose results the kernel has by its own loops."""
+        return (self.first, self.second, *(self.casts or ())[:1])
 
     @property
     def output(self) -> Value:

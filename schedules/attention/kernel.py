@@ -16,7 +16,6 @@ lies behind it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ from ..emit.inline import key
 from ..general.phases import plan_phases
 from ..kernel.context import Context
 from ..matmul.folded_moves import outgoing
-from ..matmul.register_tile import choose_tile, least_cost
 from ..operators.kind import is_long
 from ..operators.te_graph import GroupGraph
 from ..words.dims import is_open, minimum, to_index
@@ -35,7 +33,8 @@ from ..words.group import Kernel, Request, Scratch, Value, dtype_bytes
 from ..words.sizes import product, usual
 from ..words.tvm_types import Buffer, Expr
 from .facts import AttentionFacts
-from .panels import PanelRun, Panels
+from .half_products import half_sums
+from .panels import PanelRun, Panels, block_rows, panels_of
 from .rows import AttentionRows
 from .softmax import SoftmaxRows, softmax_source
 from .transposed_pack import lies_turned, turn
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
     from ..words.size_like import SizeLike
 
 PARALLEL_FLOPS = 200_000
-BLOCK_ROWS, LEAST_ROWS = 64, 16  # queries of a block: each panel of K serves that many
-FAR_COST = 1.03  # of products whose left operand comes from the second level
-NEAR_BEST = 1.01  # of the least estimate: then the larger block
 STACK_BYTES = 64 * 1024  # larger locals come from the worker's workspace
 
 
@@ -58,19 +54,20 @@ def build_attention(request: Request, facts: AttentionFacts) -> Kernel:
 class _Attention:
     def __init__(self, request: Request, facts: AttentionFacts) -> None:
         self.request, self.facts = request, facts
-        self.graph = GroupGraph(request.group, [facts.first, facts.second])
+        self.graph = GroupGraph(request.group, facts.opaque)
         self.ctx = Context(request, self.graph, request.group.name)
         self.k = self.ctx.k
-        self.dtype = facts.output.dtype
+        self.dtype, self.stored = facts.scores.dtype, facts.q.dtype  # of scores, and of what is multiplied
         self.heads = product(facts.batch)
-        lanes = request.target.lanes(self.dtype)
-        self.block_rows = self._block_rows(-(-max(1, usual(facts.keys)) // lanes) * lanes)
+        target = request.target
+        lanes = target.lanes(self.stored)
+        self.block_rows = block_rows(target, facts)
         self.blocks = -(-facts.rows // self.block_rows)
         self.count: Expr = self.block_rows  # rows of the block that is being computed
-        self.keys = self._panels(facts.keys, facts.depth, lanes)
-        self.values = self._panels(facts.width, facts.keys, lanes)
+        self.keys = panels_of(target, self.stored, self.block_rows, facts.keys, facts.depth)
+        self.values = panels_of(target, self.stored, self.block_rows, facts.width, facts.keys)
         # an odd number of lines from row to row, so that the rows of a tile lie in different sets of the cache
-        line = max(1, request.target.line_bytes // dtype_bytes(self.dtype))
+        line = max(1, target.line_bytes // dtype_bytes(self.dtype))
         self.room = self.keys.padded + 2 * line  # of a row of scores
         if is_open([facts.keys]):
             lines = tirx.floordiv(to_index(self.keys.padded) + (line - 1), line)
@@ -79,35 +76,14 @@ class _Attention:
             self.stride = self.room = (-(-self.keys.padded // line) | 1) * line
         self.turned = facts.depth >= lanes > 1 and lies_turned(request.group, self.graph, facts.k)
         self.rows = AttentionRows(request, self.ctx, self.graph, plan_phases(self.graph, (facts.weights,)), facts)
-        source = softmax_source(request, self.graph, facts)
-        self.softmax = None if source is None else SoftmaxRows(self.ctx, self.graph, facts, source, lanes)
+        source = None if request.policy.exact else softmax_source(request.group, self.graph, facts)
+        wide = target.lanes(self.dtype)
+        self.softmax = None if source is None else SoftmaxRows(self.ctx, self.graph, facts, source, wide)
         places = outgoing(request.group, facts.second)
         assert places is not None
         self.places = places
         self.costly = is_long(facts.epilogue)
         self.workspace = 0
-
-    def _block_rows(self, stride: int) -> int:
-        """Queries of a block: few where a row is long, so that a block's scores stay in the second-level cache. Blocks
-        of equal size, and a size that wastes little in tiles; scores that leave room in the first level are read
-        faster from there."""
-        target, facts = self.request.target, self.facts
-        row, lanes = stride * dtype_bytes(self.dtype), target.lanes(self.dtype)
-        fit = max(8, (target.l2_bytes or 1 << 18) // 4 // row)
-        total, keys = max(BLOCK_ROWS, usual(facts.rows)) if is_open([facts.rows]) else facts.rows, usual(facts.keys)
-        fewest = -(-total // min(BLOCK_ROWS, fit, total))
-        costs: dict[int, float] = {}
-        for blocks in range(fewest, 1 + max(fewest, total // LEAST_ROWS)):
-            rows = -(-total // blocks)
-            cost = facts.depth * least_cost(target, rows, -(-keys // lanes))
-            cost += keys * least_cost(target, rows, -(-facts.width // lanes))
-            far = rows * row > target.l1_bytes * 3 // 4 > 0
-            costs[rows] = min(costs.get(rows, math.inf), blocks * cost * (FAR_COST if far else 1))
-        return max(rows for rows, cost in costs.items() if cost <= NEAR_BEST * min(costs.values()))
-
-    def _panels(self, columns: SizeLike, depth: SizeLike, lanes: int) -> Panels:
-        height, width = choose_tile(self.request.target, self.block_rows, -(-max(1, usual(columns)) // lanes))
-        return Panels(columns, depth, lanes, width, height)
 
     # -- the whole kernel ------------------------------------------------------------------------
 
@@ -124,6 +100,8 @@ class _Attention:
             form += ", keys turned in registers"
         if self.softmax is not None:
             form += ", rows of the output scaled"
+        if self.facts.casts:
+            form += ", products in float16"
         return Kernel(
             function=self.k.finish(),
             operands=tuple(self.ctx.operands),
@@ -154,7 +132,7 @@ class _Attention:
         """Few heads: launches pack them all, a line of K and a chunk of V a task; another computes blocks."""
         k, facts, heads = self.k, self.facts, self.heads
         keys, values = self._operand_memory(heads, False)
-        line = max(1, 64 // dtype_bytes(self.dtype))
+        line = max(1, 64 // dtype_bytes(self.stored))
         for size, extent, pack, memory, panels in (
             (line, facts.depth, self._pack_keys, keys, self.keys),
             (64, facts.keys, self._pack_values, values, self.values),
@@ -176,31 +154,34 @@ class _Attention:
 
     # -- memory and coordinates ------------------------------------------------------------------
 
-    def _memory(self, name: str, elements: SizeLike, task: bool) -> Buffer:
+    def _memory(self, name: str, elements: SizeLike, task: bool, dtype: str) -> Buffer:
         """Memory of one task (the stack, or the worker's workspace), or of the whole kernel, from the plan."""
-        size = elements * dtype_bytes(self.dtype)
+        size = elements * dtype_bytes(dtype)
         if task:
             if not is_open([size]) and size > STACK_BYTES:
                 self.workspace += -(-size // 64) * 64 + 64
-            return self.k.local(name, self.dtype, elements, "global")
-        buffer = self.k.pointer(self.k.fresh(name), self.dtype, elements)
+            return self.k.local(name, dtype, elements, "global")
+        buffer = self.k.pointer(self.k.fresh(name), dtype, elements)
         self.ctx.operands.append(Scratch(size))
         return buffer
 
     def _operand_memory(self, heads: int, task: bool) -> tuple[Buffer, Buffer]:
         return (
-            self._memory("keys", heads * self.keys.elements, task),
-            self._memory("values", heads * self.values.elements, task),
+            self._memory("keys", heads * self.keys.elements, task, self.stored),
+            self._memory("values", heads * self.values.elements, task, self.stored),
         )
 
-    def _scratch(self, task: bool) -> tuple[Buffer, Buffer, list[Buffer]]:
-        """Queries, scores, and rows for phases that can't work in place; or one of inverse sums, if it is a softmax."""
+    def _scratch(self, task: bool) -> tuple[Buffer, Buffer, Buffer, list[Buffer]]:
+        """Queries, scores, what the second product reads of them, and rows for phases that can't work in place; or one
+        of inverse sums, if it is a softmax."""
         rows = minimum(self.block_rows, self.facts.rows) if is_open([self.facts.rows]) else self.block_rows
-        queries = self._memory("queries", rows * self.facts.depth, task)
-        scores = self._memory("scores", rows * self.room, task)
+        queries = self._memory("queries", rows * self.facts.depth, task, self.stored)
+        scores = self._memory("scores", rows * self.room, task, self.dtype)
+        weights = self._memory("weights", rows * self.room, task, self.stored) if self.facts.casts else scores
         if self.softmax is not None:
-            return queries, scores, [self._memory("inverses", rows, task)]
-        return queries, scores, [self._memory("row", self.room, task) for _ in range(self.rows.own_rows)]
+            return queries, scores, weights, [self._memory("inverses", rows, task, self.dtype)]
+        spare = [self._memory("row", self.room, task, self.dtype) for _ in range(self.rows.own_rows)]
+        return queries, scores, weights, spare
 
     def _split(self, p: SizeLike, inner: SizeLike, outer: SizeLike) -> tuple[SizeLike, SizeLike]:
         return self._bind(tirx.floordiv(p, inner), outer), self._bind(tirx.floormod(p, inner), inner)
@@ -252,7 +233,7 @@ class _Attention:
             at = self.keys.position(base, depth, start)
             with self.k.loop(width, "vectorized" if width > 1 else "serial", "v") as v:
                 self.ctx.ranged(v, width)
-                value = tirx.const(0, self.dtype) if zero else self._read(self.facts.k, batch, depth, start + v)
+                value = tirx.const(0, self.stored) if zero else self._read(self.facts.k, batch, depth, start + v)
                 self.k.store(keys, at + v, value)
 
     def _turn_keys(self, keys: Buffer, base: Expr, batch: list[Expr], first: Expr, count: Expr) -> None:
@@ -278,7 +259,7 @@ class _Attention:
                 def write(j: int, vector: Expr) -> None:
                     k.store(keys, tirx.Ramp(self.keys.position(base, at + j, start), 1, lanes), vector)
 
-                turn(k, lanes, self.dtype, width, read, write)
+                turn(k, lanes, self.stored, width, read, write)
 
         self._lines(self.keys, line)
 
@@ -292,7 +273,8 @@ class _Attention:
                 at = self.values.position(base, first + s, start)
                 with self.k.loop(width, "vectorized", "v") as v:
                     self.ctx.ranged(v, width)
-                    value = tirx.const(0, self.dtype) if zero else self._read(self.facts.v, batch, first + s, start + v)
+                    zeros = tirx.const(0, self.stored)
+                    value = zeros if zero else self._read(self.facts.v, batch, first + s, start + v)
                     self.k.store(values, at + v, value)
 
             self._lines(self.values, line)
@@ -327,7 +309,7 @@ class _Attention:
         self, batch: list[Expr], block: Expr, keys: Buffer, values: Buffer, scratch: Any
     ) -> None:
         k, facts, rows = self.k, self.facts, self.block_rows
-        queries, scores, spare = scratch
+        queries, scores, weights, spare = scratch
         if is_open([facts.rows]):
             first = self._bind(block * rows, facts.rows)
             self.count = k.bind(tirx.min(facts.rows - first, rows), "n")
@@ -352,7 +334,7 @@ class _Attention:
             self.ctx.ranged(r, rows)
             indices = [*batch, self._bind(first + r, facts.rows)]
             if self.softmax is not None:
-                self.softmax.emit(indices, scores, r * stride, spare[0], r)
+                self.softmax.emit(indices, scores, weights, r * stride, spare[0], r)
             else:
                 self.rows.emit(indices, scores, r * stride, spare)
 
@@ -360,7 +342,7 @@ class _Attention:
             self._out(region, acc, batch, panel, first, row, None if self.softmax is None else spare[0], height)
 
         for region in self.values.regions():
-            self._product(self.values, region, (scores, stride), values, write)
+            self._product(self.values, region, (weights, stride), values, write)
 
     def _pack_row(self, queries: Buffer, r: Expr, batch: list[Expr], row: Expr) -> None:
         depth, lanes = self.facts.depth, self.keys.lanes
@@ -392,23 +374,36 @@ class _Attention:
         (source, stride), (packed, base) = left, right
         known = isinstance(rows, int)
         tiles = -(-rows // height) if known else tirx.floordiv(rows + (height - 1), height)
-        with k.loop(region.count, name="p") as number, k.loop(tiles, name="t") as tile:
+        with k.loop(region.count, name="p") as number, k.loop(tiles, name="t") as t:
             self.ctx.ranged(number, region.count)
-            self.ctx.ranged(tile, tiles)
+            self.ctx.ranged(t, tiles)
             panel = region.first + number
             cut = height > 1 and (not known or rows % height)
-            row = self._bind(tirx.min(tile * height, rows - height) if cut else tile * height, rows)
-            acc = k.local("acc", self.dtype, height * width * lanes)
+            row = self._bind(tirx.min(t * height, rows - height) if cut else t * height, rows)
+            acc = k.local("acc", self.stored, height * width * lanes)
             with k.loop(height * width, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
-                k.store(acc, z * lanes + v, tirx.const(0, self.dtype))
-            with k.loop(panels.depth, name="k") as step:
-                at = base + (panel * panels.depth + step) * size
-                with k.loop(height, "unroll", "r") as r, k.loop(width, "unroll", "b") as b:
-                    with k.loop(lanes, "vectorized", "v") as v:
-                        slot = (r * width + b) * lanes + v
-                        factor = source[(row + r) * stride + step]
-                        k.store(acc, slot, acc[slot] + factor * packed[at + b * lanes + v])
+                k.store(acc, z * lanes + v, tirx.const(0, self.stored))
+            if self.facts.casts:
+                places = ((source, row * stride, stride), (packed, base + panel * panels.depth * size, size))
+                tile = (height, width, lanes)
+                acc = half_sums(self.ctx, self.request.target, acc, *places, tile, panels.depth)
+            else:
+                self._multiply(panels, acc, left, right, (panel, row), (height, width))
             then(region, acc, panel, row, height)
+
+    def _multiply(
+        self, panels: Panels, acc: Buffer, left: Expr, right: Expr, place: tuple[Expr, Expr], tile: tuple[int, int]
+    ) -> None:
+        """Adds all of a product to ``acc``, a ``tile`` of rows and vectors at a panel and a first row."""
+        k, lanes, (panel, row), (height, width) = self.k, panels.lanes, place, tile
+        (source, stride), (packed, base) = left, right
+        with k.loop(panels.depth, name="k") as step:
+            at = base + (panel * panels.depth + step) * (panels.width * lanes)
+            with k.loop(height, "unroll", "r") as r, k.loop(width, "unroll", "b") as b:
+                with k.loop(lanes, "vectorized", "v") as v:
+                    slot = (r * width + b) * lanes + v
+                    factor = source[(row + r) * stride + step]
+                    k.store(acc, slot, acc[slot] + factor * packed[at + b * lanes + v])
 
     def _out(
         self, region: PanelRun, acc: Buffer, batch: list[Expr], panel: Expr, first: Expr, row: Expr,
@@ -439,6 +434,7 @@ class _Attention:
 
     def _element(self, value: Expr, indices: list[Expr]) -> None:
         made = self.graph.tensors[self.facts.output]
+        value = tirx.Cast(self.stored, value) if self.facts.casts else value
         inliner = self.ctx.inliner({key(made): lambda _indices: value})
         for output in self.request.group.outputs:
             place = [self.ctx.analyzer.simplify(i) for i in self.places[output](indices)]

@@ -1,7 +1,7 @@
 """Softmax of one row of scores in two passes, without its division: the rows of the output are scaled instead.
 
     pass 1    s = scale, mask ... of the scores, in place; their maximum, a vector of them at a time
-    pass 2    e = exp(s - maximum) in place; their sum
+    pass 2    e = exp(s - maximum) in place, or in rows of float16; their sum
               1 / sum, kept for the row
 
     out[row] = sum over keys of e[row, key] * v[key]  *  1 / sum[row]
@@ -27,20 +27,20 @@ from ..kernel.context import Context
 from ..math.exponential import exp_of_negative
 from ..operators.te_graph import GroupGraph
 from ..words.dims import is_open, to_index
-from ..words.group import Request, Value
+from ..words.group import Group, Value
 from ..words.tvm_types import Buffer, Expr
-from .facts import AttentionFacts
+from .facts import HALF, AttentionFacts
 from .rows import own_element
 
 CHAINS = 4  # vectors of maxima and sums side by side: the latency of an addition
 
 
-def softmax_source(request: Request, graph: GroupGraph, facts: AttentionFacts) -> Value | None:
+def softmax_source(group: Group, graph: GroupGraph, facts: AttentionFacts) -> Value | None:
     """What the softmax right before the second product is taken of, if it is a map of the scores, element by element;
-    None if the rows are worked on otherwise, or to the last bit as the operators say."""
-    if request.policy.exact or facts.weights.dtype != "float32":
+    None if the rows are worked on otherwise."""
+    if facts.weights.dtype != "float32":
         return None
-    node = next(n for n in request.group.nodes if facts.weights in n.results)
+    node = next(n for n in group.nodes if facts.weights in n.results)
     if node.operator != "relax.nn.softmax" or facts.weights.shape != facts.scores.shape:
         return None
     source, rank = node.inputs[0], len(facts.scores.shape)
@@ -67,9 +67,11 @@ class SoftmaxRows:
         whole = self.vectors * lanes
         self._whole = to_index(whole) if is_open([whole]) else tirx.IntImm("int32", whole)
 
-    def emit(self, row: list[Expr], scores: Buffer, offset: Expr, inverses: Buffer, number: Expr) -> None:
-        """``row``: indices of all axes but the last; the row of scores begins at ``offset``, and its inverse sum goes
-        to ``inverses[number]``."""
+    def emit(
+        self, row: list[Expr], scores: Buffer, weights: Buffer, offset: Expr, inverses: Buffer, number: Expr
+    ) -> None:
+        """``row``: indices of all axes but the last; the rows of scores and of ``weights``, which may be the same,
+        begin at ``offset``, and its inverse sum goes to ``inverses[number]``."""
         k, lanes = self.k, self.lanes
         open_ = is_open([self.facts.keys])
         chains = CHAINS if open_ else min(CHAINS, self.vectors + (1 if self.rest else 0))
@@ -79,11 +81,13 @@ class SoftmaxRows:
         top = self._folded(largest, chains, lambda a, b: tirx.Select(a > b, a, b))
         total = self._started(chains, 0.0)
 
+        rounded = str(weights.dtype) == HALF
+
         def weight(at: Expr, chain: Expr, memory: Buffer | None = None) -> None:
             with k.loop(lanes, "vectorized", "v") as v:
                 score = scores[offset + at + v] if memory is None else memory[v]
-                e = k.bind(exp_of_negative(k.bind(score - top), k.bind))
-                k.store(scores, offset + at + v, e)
+                e = k.bind(exp_of_negative(k.bind(score - top), k.bind, rounded))
+                k.store(weights, offset + at + v, tirx.Cast(HALF, e) if rounded else e)
                 k.store(total, chain * lanes + v, total[chain * lanes + v] + e)
 
         self._over(self.vectors, chains, weight)

@@ -38,13 +38,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 HELD = 4  # vectors for each place that takes turns: m, s, r s and x (eight places of 32 registers, four of 16)
+DTYPES = ("float32", "float16")  # of results: the norm itself is computed in float32
 WORK = 8  # operations for each element
 
 
 def norms_channels(group: Group, blocked: dict[Value, int], lanes: int) -> bool:
     """True if :func:`build_channel_norm` computes ``group`` in blocks of ``lanes``, given what is ``blocked``."""
     norm = _norm(group)
-    if norm is None or any(v.shape != norm.results[0].shape or v.dtype != "float32" for v in group.outputs):
+    if norm is None or any(v.shape != norm.results[0].shape or v.dtype not in DTYPES for v in group.outputs):
         return False
     graph, x = GroupGraph(group, [norm]), norm.inputs[0]
     blocked = {v: b for v, b in blocked.items() if b and v in group.inputs}
@@ -100,7 +101,8 @@ class _ChannelNorm:
         self.channels = norm.results[0].shape[1]
         self.lanes = request.layout(group.outputs[0]).block
         self.full, self.rest = divmod(self.channels, self.lanes)
-        self.side = max(1, request.target.vector_registers // HELD)
+        parts = max(1, self.lanes // request.target.lanes("float32"))  # vectors of a block, of float16 numbers two
+        self.side = max(1, request.target.vector_registers // (HELD * parts))
 
     def build(self) -> Kernel:
         group, ctx, k = self.request.group, self.ctx, self.k

@@ -56,6 +56,17 @@ def poly(x: Expr, coefficients: list[float]) -> Expr:
     return total
 
 
+def poly_of_pairs(x: Expr, coefficients: list[float], bind: Bind) -> Expr:
+    """The same of an even number of coefficients, by Horner in ``x`` squared: what pairs of them make is added to in
+    its own register, where Horner's constants are copied into one for each step."""
+    square = bind(x * x)
+    pairs = [f32(a) * x + f32(b) for a, b in zip(coefficients[::2], coefficients[1::2])]
+    total = pairs[0]
+    for pair in pairs[1:]:
+        total = total * square + pair
+    return total
+
+
 ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, which is then in the low bits
 BIASED = ROUND + 127  # the same, and those low bits are the exponent's of a float32
 
@@ -107,8 +118,9 @@ def exp(x: Expr, bind: Bind) -> Expr:
     return p * float_of((half + one) << shift) * float_of((k - half + one) << shift)
 
 
-def exp_of_negative(x: Expr, bind: Bind) -> Expr:
-    """exp(x) for x <= 0 or NaN: relative error below 3e-7 down to -87.33, 0 below -87.69.
+def exp_of_negative(x: Expr, bind: Bind, rounded: bool = False) -> Expr:
+    """exp(x) for x <= 0 or NaN: relative error below 3e-7 down to -87.33, 0 below -87.69; below 1.1e-4, and 1 at 0, if
+    the result is ``rounded`` to float16, by which it may be off by 4.9e-4.
 
     For the weights of a softmax, which are set against their largest, 1: nothing above is held, ln 2 is taken away in
     one fused step, the polynomial is a degree shorter than that of ``exp`` (minimax fit of the relative error, 1.2e-7)
@@ -118,7 +130,8 @@ def exp_of_negative(x: Expr, bind: Bind) -> Expr:
     m = bind(bits_of(c * f32(1.44269504088896341) + f32(BIASED)))
     n = bind(float_of(m) - f32(BIASED))
     r = bind(n * f32(-0.69314718055994531) + c)
-    p = poly(r, [8.524437435e-3, 4.195518419e-2, 1.666465700e-1, 4.999848008e-1, 1.000000358, 1.000000119])
+    exact = [8.524437435e-3, 4.195518419e-2, 1.666465700e-1, 4.999848008e-1, 1.000000358, 1.000000119]
+    p = poly(r, [1.651797556e-1, 5.041303816e-1, 1.000195841, 1.0] if rounded else exact)
     return p * _scale(m)
 
 
@@ -289,7 +302,7 @@ def normal_cdf(x: Expr, bind: Bind, rounded: bool = False) -> Expr:
         c = _clamped(x, -4.0, 4.0, bind)  # where it reaches 0.500002 in real numbers, so that rounding leaves one
         p = [-1.229235318e-09, 1.015891325e-07, -3.643174735e-06, 7.540791520e-05]
         p += [-1.016157324e-03, 9.565890158e-03, -6.604276377e-02, 3.987972260e-01]
-        return _clamped(bind(c * poly(bind(c * c), p)), -0.5, 0.5, bind) + f32(0.5)
+        return _clamped(bind(c * poly_of_pairs(bind(c * c), p, bind) + f32(0.5)), 0.0, 1.0, bind)
     c = _clamped(x, -5.5437171, 5.5437171, bind)
     z = bind(c * c)
     p = [2.265053756e-08, 6.295053733e-06, 1.664165133e-04, 4.662361531e-03, 3.365926200e-02, 3.989422729e-01]

@@ -56,15 +56,16 @@ def each_group(
 
 def multiply_rows(
     k: KernelBuilder, target: Target, acc: Buffer, rows: tuple[Buffer, Expr, int], right: tuple[Buffer, Expr],
-    tile: tuple[int, int, int],
+    tile: tuple[int, int, int], size: int | None = None,
 ) -> None:  # fmt: skip
     """Adds to ``acc``, a ``tile`` of (rows, vectors, lanes), the products of as many steps as a vector has lanes.
     ``rows``: A, where the elements of the first row begin, and how far those of the next lie behind; ``right``: B, and
-    where the vectors of the first step begin."""
+    where the vectors of the first step begin; ``size``: elements from one step of B to the next, if there are others
+    between."""
     (height, vectors, lanes), (a, first, apart), (b, at) = tile, rows, right
     held = k.local("x", str(a.dtype), height * lanes)
     for r in range(height):
         k.store(held, tirx.Ramp(r * lanes, 1, lanes), a[tirx.Ramp(first + r * apart, 1, lanes)])
     with k.loop(lanes, "unroll", "i") as i:
-        step = at + i * (vectors * lanes)
+        step = at + i * (size or vectors * lanes)
         multiply_elements(k, target, acc, lambda r: held[r * lanes + i], lambda v: b[step + v], tile)

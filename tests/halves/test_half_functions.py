@@ -38,12 +38,22 @@ def options(model: onnx.ModelProto, precision: str, **more: object) -> Options:
     reason="NOT RUN: llvm-objdump is not installed (Debian: llvm)",
 )
 def test_gelu_of_float16_has_no_division() -> None:
+    """And pairs of constants, of which one of each alone is copied for what is added to it."""
     model = gelus(31, 67)
     for precision, divides in (("float16", False), ("float32", True)):
         kernels = run_pipeline(model, options(model, precision, stop_after="plan")).kernels
         objects = [m.object_of(k, resolve(PI5)) for k in kernels]
         text = m.disassembly(objects, resolve(PI5), m.tools().objdump)
         assert ("fdiv" in text) == divides
+        if not divides:
+            loops = [loop for code in m.functions(text).values() for loop in m.loops(code)]
+            lines = max(([i.text for i in loop.instructions] for loop in loops), key=_added)
+            assert 0 < sum(line.startswith(("mov v", "mov\tv")) for line in lines) <= 5 / 8 * _added(lines)
+
+
+def _added(lines: list[str]) -> int:
+    """Multiply-adds of float32."""
+    return sum(line.startswith("fmla") and ".4s" in line for line in lines)
 
 
 def test_gelu_of_float16_is_as_near_as_its_argument(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ ShuffleNetV2 takes 0.955 of the time on two cores so, MobileNetV2 0.97 (Emerald 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -46,7 +46,7 @@ from tvm import tirx
 from ....targets.target import Target
 from ...instructions.opaque_numbers import any_number
 from ...kernel.context import Context
-from ...kernel.half_sums import HalfSums, in_runs, run_steps
+from ...kernel.half_sums import HalfSums, blocks_in_runs, in_runs, run_steps
 from ...kernel.work_sharing import has_long_bands
 from ...words.group import Kernel, Packed, Request, dtype_bytes
 from ...words.tvm_types import Buffer, Expr
@@ -392,7 +392,8 @@ def _tiles(conv: ConvKernel, segments: list[ChannelSegment], weights: Buffer, at
                     if not blocks:
                         continue
                     times = any_number(conv.request.target, blocks) if begin else blocks
-                    with _blocks(conv, wide, begin, times, run) as cb:
+                    ends = segment is segments[-1] and begin + blocks == count and (own or conv.parts == 1)
+                    with blocks_in_runs(k, wide, (begin, times), run, ends) as cb:
                         conv.ctx.ranged(cb, count)
                         where = (n, start, group, (cb, cb + part * count if own else cb), origins, column)
                         for owners in _forms(conv, group):
@@ -408,24 +409,6 @@ def _tiles(conv: ConvKernel, segments: list[ChannelSegment], weights: Buffer, at
             with k.when(part < conv.parts - 1), k.loop(tile.positions * tile.blocks, "unroll", "z") as z:
                 with k.loop(lanes, "vectorized", "v") as v:
                     k.store(conv.sums, place + z * lanes + v, acc[z * lanes + v])
-
-
-@contextmanager
-def _blocks(conv: ConvKernel, wide: HalfSums | None, begin: int, count: Expr, run: int) -> Iterator[Expr]:
-    """The loop over ``count`` blocks of channels from ``begin`` on; with ``wide`` sums run by run."""
-    k = conv.k
-    if wide is None:
-        with k.loop(count, name="cb", begin=begin) as cb:
-            yield cb
-        return
-    whole = isinstance(count, int) and count % run == 0
-    runs = -(-count // run) if isinstance(count, int) else tirx.floordiv(count + (run - 1), run)
-    with k.loop(runs, name="r") as r:
-        first = begin + r * run
-        inner: Expr = run if whole else tirx.min(count - r * run, run)
-        with k.loop(inner, name="cb") as cb:
-            yield first + cb
-        wide.add()
 
 
 def _forms(conv: ConvKernel, group: Expr) -> Iterator[Owners | None]:
