@@ -38,9 +38,10 @@ SCALE = 1 / 255
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one image: what the process did, pixels a second in memory, multiply-adds for each of the whole image's, in
-    all, and of one step for those of as many rows and columns; crops, those with the same bits, the largest error of
-    any as a share of the largest value, and bytes of the target that are no rounded numbers of the stream."""
+    """Of one image: what the process did; pixels a second in memory; multiply-adds for each of the whole image's, in
+    all, of one step for those of as many rows and columns, and the most that a group of tiles computes for each of its
+    own; crops, those with the same bits, the largest error of any as a share of the largest value, and bytes of the
+    target that are no rounded numbers of the stream."""
 
     name: str
     rows: int
@@ -53,6 +54,7 @@ class Figures:
     memory_busy: float
     work: float
     step_work: float
+    tiles: float
     crops: int
     same: int
     error: float
@@ -119,9 +121,11 @@ def measure(
                     for i, p in enumerate(places)]  # fmt: skip
         wide = int(np.diff(parts[0].crops[given])[0]) if parts else columns
         own_macs = streamed.report["macs"]
+        groups = streamed.report.get("tile", {}).get("groups", ())
+        again = max((float(g["extra_work"]) for g in groups), default=1.0)
     return Figures(
         name, rows, columns, threads, plan.rows, len(parts) or 1, done, *map(max, zip(*rates)),
-        done.steps * own_macs / (macs * rows * columns), own_macs / (macs * plan.rows * wide), len(places),
+        done.steps * own_macs / (macs * rows * columns), own_macs / (macs * plan.rows * wide), again, len(places),
         sum(same for same, _, _ in compared), max(e for _, e, _ in compared), sum(w for _, _, w in compared),
     )  # fmt: skip
 
@@ -196,15 +200,15 @@ def table(found: Sequence[Figures]) -> str:
     """Markdown: an image a line."""
     lines = [
         "| network | image | rows a step | strips | limit | own | seconds | million pixels/s | in memory | of it "
-        "| CPU, of it | multiply-adds | a step's | crops, same bits | largest error | wrong bytes |",
-        "|---|---|" + "---:|" * 14,
+        "| CPU, of it | multiply-adds | a step's | of tiles | crops, same bits | largest error | wrong bytes |",
+        "|---|---|" + "---:|" * 15,
     ]
     for f in found:
         cells = (
             f.name, f"{f.columns} x {f.rows}", f.step, f.strips, f.done.kind, f"{f.done.own / 1e6:.0f} MB",
             f"{f.done.seconds:.0f}", f"{f.rate / 1e6:.2f}", f"{f.memory / 1e6:.2f}", f"{f.rate / f.memory:.2f}",
-            f"{f.busy / f.memory_busy:.2f}", f"{f.work:.6f}", f"{f.step_work:.9f}", f"{f.crops}, {f.same}",
-            f"{f.error:.1e}", f.wrong_bytes,
+            f"{f.busy / f.memory_busy:.2f}", f"{f.work:.6f}", f"{f.step_work:.9f}", f"{f.tiles:.3f}",
+            f"{f.crops}, {f.same}", f"{f.error:.1e}", f.wrong_bytes,
         )  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"
