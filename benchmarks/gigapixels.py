@@ -123,8 +123,9 @@ def measure(
         own_macs = streamed.report["macs"]
         groups = streamed.report.get("tile", {}).get("groups", ())
         again = max((float(g["extra_work"]) for g in groups), default=1.0)
+    rate, busy = (max(each) for each in zip(*rates))
     return Figures(
-        name, rows, columns, threads, plan.rows, len(parts) or 1, done, *map(max, zip(*rates)),
+        name, rows, columns, threads, plan.rows, len(parts) or 1, done, rate, busy,
         done.steps * own_macs / (macs * rows * columns), own_macs / (macs * plan.rows * wide), again, len(places),
         sum(same for same, _, _ in compared), max(e for _, e, _ in compared), sum(w for _, _, w in compared),
     )  # fmt: skip
