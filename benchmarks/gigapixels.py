@@ -29,7 +29,7 @@ from ..compiler.model import Model, load
 from ..compiler.pipeline import run_pipeline
 from ..compiler.state import Options
 from ..targets.detect import native
-from .limited import Crop, Done, Job, as_bytes, run_limited
+from .limited import Crop, Ended, Job, as_bytes, run_limited
 from .streams import NETWORKS, at_once, opened_network
 
 BESIDE = 240, 2000  # rows and columns of the image in memory
@@ -49,7 +49,7 @@ class Figures:
     threads: int
     step: int
     strips: int
-    done: Done
+    done: Ended
     memory: float
     memory_busy: float
     work: float
@@ -72,7 +72,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Place:
+class CropPlace:
     """``rows`` and ``columns`` of the source, and what of the target is compared there."""
 
     rows: slice
@@ -137,7 +137,7 @@ def _margins(whole: Model) -> int:
     return max(-(-n // 4) * 4 for axis in (2, 3) for n in depth[axis])
 
 
-def _places(rows: int, columns: int, side: int, cuts: Sequence[int], factor: int, reach: int) -> Iterator[Place]:
+def _places(rows: int, columns: int, side: int, cuts: Sequence[int], factor: int, reach: int) -> Iterator[CropPlace]:
     """Crops at corners, borders and the middle, across cuts at several heights, and anywhere."""
     random = np.random.default_rng(0)
     heights = [0, (rows - side) // 2, rows - side]
@@ -149,7 +149,7 @@ def _places(rows: int, columns: int, side: int, cuts: Sequence[int], factor: int
         ends = [(first + (reach if first else 0), first + side - (reach if first + side < length else 0))
                 for first, length in ((top, rows), (left, columns))]  # fmt: skip
         crop = tuple(n * factor for pair in ends for n in pair)
-        yield Place(slice(top, top + side), slice(left, left + side), crop)  # type: ignore[arg-type]
+        yield CropPlace(slice(top, top + side), slice(left, left + side), crop)  # type: ignore[arg-type]
 
 
 def _write(path: Path, rows: int, columns: int) -> None:
@@ -183,7 +183,7 @@ def _progress(say: Callable[[str], None]) -> Callable[[int, int], None]:
 
 
 def _compared(
-    whole: Model, image: Path, target: Path, kept: Path, place: Place, factor: int, scale: float
+    whole: Model, image: Path, target: Path, kept: Path, place: CropPlace, factor: int, scale: float
 ) -> tuple[bool, float, int]:
     """Of a crop whether its bits are the whole image's, its largest error, and how many of its bytes are wrong."""
     pixels = np.load(image, mmap_mode="r")[place.rows, place.columns].transpose(2, 0, 1)[None]

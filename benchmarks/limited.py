@@ -15,11 +15,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from ..compiler.stream.files import NpyFile
 from ..compiler.stream.machine import Stream
 from ..compiler.stream.pieces import Pieces
 from ..errors import RunError
+
+if TYPE_CHECKING:
+    from ..compiler.given import ArraysGiven
 
 Crop = tuple[int, int, int, int]  # rows and columns of a target, from and to
 Say = Callable[[int, int], None]
@@ -51,7 +54,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Done:
+class Ended:
     """Seconds of the stream, and of processors; the steps that it took; the most bytes of pages of the process's own,
     and of all that the limit counts (0: not known), which ``kind`` says (``cgroup`` or ``ulimit -v``)."""
 
@@ -63,7 +66,7 @@ class Done:
     kind: str
 
 
-def run_limited(job: Job, limit: int, say: Say = lambda done, rows: None) -> Done:
+def run_limited(job: Job, limit: int, say: Say = lambda done, rows: None) -> Ended:
     """Runs the job in a process that has ``limit`` bytes. RunError if it does not get to its end."""
     with memory_group(limit) as group:
         if group is None:
@@ -79,10 +82,10 @@ def run_limited(job: Job, limit: int, say: Say = lambda done, rows: None) -> Don
     if process.returncode or not told:
         raise RunError(f"the process ended with {process.returncode} before the image did, in {limit} bytes of memory")
     seconds, busy, steps, own = told[0]
-    return Done(seconds, busy, steps, own, counted, "ulimit -v" if group is None else "cgroup")
+    return Ended(seconds, busy, steps, own, counted, "ulimit -v" if group is None else "cgroup")
 
 
-def _said(lines: Any, say: Say) -> Iterator[str]:
+def _said(lines: Iterable[str], say: Say) -> Iterator[str]:
     """The lines that are no progress."""
     for line in lines:
         if line.startswith("rows "):
@@ -166,14 +169,14 @@ def _remove(group: Path) -> None:
 # ---------------------------------------------------------------------- in the process
 
 
-class Bytes:
+class ByteTarget:
     """A target of float32 (rows, columns, channels) that goes to ``array`` of bytes, times ``scale``, and whose crops
     are ``kept`` as they are."""
 
     dtype = np.dtype(np.float32)
 
     def __init__(
-        self, array: Any, scale: float, crops: Sequence[Crop], kept: Sequence[np.ndarray], threads: int
+        self, array: ArraysGiven, scale: float, crops: Sequence[Crop], kept: Sequence[np.ndarray], threads: int
     ) -> None:
         self.shape, self._array, self._scale = tuple(array.shape), array, np.float32(scale)
         self._crops, self._kept, self._pieces = crops, kept, Pieces(threads)
@@ -217,15 +220,15 @@ def own_bytes() -> int:
 def _stream(job: Job, mapped: bool) -> list[float]:
     """Seconds, those of processors, steps, and the most bytes of the process's own."""
     if mapped:
-        source: Any = np.load(job.source, mmap_mode="r")
-        target: Any = np.lib.format.open_memmap(job.target, "w+", np.uint8, job.shape)
+        source: ArraysGiven = np.load(job.source, mmap_mode="r")
+        target: ArraysGiven = np.lib.format.open_memmap(job.target, "w+", np.uint8, job.shape)
     else:
         source, target = job.source, NpyFile(Path(job.target), job.shape, "uint8")
     folder = Path(job.target).parent
     shapes = [(b - a, d - c, job.shape[2]) for a, b, c, d in job.crops]
     paths = [folder / f"crop-{i}.npy" for i in range(len(shapes))]
     kept = [np.lib.format.open_memmap(p, "w+", np.float32, shape) for p, shape in zip(paths, shapes)]
-    bytes_, most, seen = Bytes(target, job.target_scale, job.crops, kept, job.threads), 0, 0
+    bytes_, most, seen = ByteTarget(target, job.target_scale, job.crops, kept, job.threads), 0, 0
 
     def progress(done: int, rows: int) -> None:
         nonlocal most, seen

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from halotile.benchmarks import limited
 from halotile.benchmarks.gigapixels import main, measure, table
-from halotile.benchmarks.limited import Bytes, Job, memory_group, run_limited
+from halotile.benchmarks.limited import ByteTarget, Job, memory_group, run_limited
 from halotile.errors import RunError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="NOT RUN: limits of memory are Linux's")
@@ -59,7 +59,7 @@ def test_bytes_are_rounded_and_crops_stay_as_they_came(mapped):
             made[slices] = values
 
     kept = [np.zeros((6, 7, 3), np.float32), np.zeros((4, 4, 3), np.float32)]
-    target = Bytes(made if mapped else Other(), 100.0, [(6, 12, 10, 17), (15, 19, 0, 4)], kept, 1)
+    target = ByteTarget(made if mapped else Other(), 100.0, [(6, 12, 10, 17), (15, 19, 0, 4)], kept, 1)
     whole = rows.copy()
     target[slice(4, 12), slice(14, 26), slice(None)] = rows
     target.close()
