@@ -28,6 +28,7 @@ import numpy as np
 from ..compiler.cli import parameters
 from ..compiler.cli.console import columns, emit, emit_json, size
 from ..compiler.model import load
+from .limited import own_bytes
 from .sliding import BLENDS, Windows, slide
 
 if TYPE_CHECKING:
@@ -159,14 +160,6 @@ def _stream(keep: Path, windows: Windows, threads: int | None, scale: int) -> Js
     with load(keep / "stream", threads) as model:
         model.stream(keep / "x.npy", result_of(keep, "stream"))
     return {}
-
-
-def own_bytes() -> int:
-    """Bytes of anonymous pages of this process; pages of mapped files, which the system may drop, are none of them."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) << 10
-    return 0
 
 
 class watched:

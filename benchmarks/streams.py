@@ -27,6 +27,8 @@ from .models import MODELS
 from .open_cases import with_dims
 
 if TYPE_CHECKING:
+    import onnx
+
     from ..targets.plain import Json
 
 NETWORKS: dict[str, tuple[str, Json]] = {
@@ -53,22 +55,17 @@ class StreamFigures:
 
 def measure(name: str, width: int, rows: int, threads: Sequence[int], rounds: int = 5) -> list[StreamFigures]:
     """The figures of one network, for each number of threads."""
-    model, options = NETWORKS[name]
-    sized: Json = {"size": 128} if model == "unet" else {"height": 128, "width": 128}
-    fixed = MODELS[model].model(**sized, **options)
-    (port,) = fixed.graph.input
-    given = {port.name: np.broadcast_to(np.float32(0), (1, 3, 128, 128))}
-    source = with_dims(fixed, given, {(port.name, 2): "h", (port.name, 3): "w"})
+    source, given = opened_network(name)
     found = []
     with tempfile.TemporaryDirectory(prefix="halotile-streams-") as folder:
         for kind, height, stream in (("whole", rows, None), ("stream", "h:8..:4", 0)):
-            asked = Options(native(), threads=max(threads), shapes={port.name: (1, 3, height, width)}, stream=stream)
+            asked = Options(native(), threads=max(threads), shapes={given: (1, 3, height, width)}, stream=stream)
             run_pipeline(source, asked, output=Path(folder, kind))
         with load(Path(folder, "whole")) as whole, load(Path(folder, "stream")) as streamed:
             x = np.random.default_rng(0).random((1, 3, rows, width), np.float32)
             assert streamed.plan is not None
             for count in threads:
-                own, other = _pushed(streamed, x, count), _at_once(whole, x, count)
+                own, other = _pushed(streamed, x, count), at_once(whole, x, count)
                 own(), other()
                 seconds = [(own(), other()) for _ in range(rounds)]
                 with streamed.open(threads=count) as kept:
@@ -78,6 +75,16 @@ def measure(name: str, width: int, rows: int, threads: Sequence[int], rounds: in
                             min(s for _, s in seconds), state, streamed.arena_bytes(count), whole.arena_bytes(count))
                 )  # fmt: skip
     return found
+
+
+def opened_network(name: str) -> tuple[onnx.ModelProto, str]:
+    """One of the networks with its rows and columns open, and the name of its input."""
+    model, options = NETWORKS[name]
+    sized: Json = {"size": 128} if model == "unet" else {"height": 128, "width": 128}
+    fixed = MODELS[model].model(**sized, **options)
+    (port,) = fixed.graph.input
+    given = {port.name: np.broadcast_to(np.float32(0), (1, 3, 128, 128))}
+    return with_dims(fixed, given, {(port.name, 2): "h", (port.name, 3): "w"}), port.name
 
 
 def _pushed(model: Model, x: np.ndarray, threads: int) -> Callable[[], float]:
@@ -93,7 +100,7 @@ def _pushed(model: Model, x: np.ndarray, threads: int) -> Callable[[], float]:
     return run
 
 
-def _at_once(model: Model, x: np.ndarray, threads: int) -> Callable[[], float]:
+def at_once(model: Model, x: np.ndarray, threads: int) -> Callable[[], float]:
     """Seconds of a whole image, into an array that is there."""
     (given,), (taken,) = model.inputs, model.outputs
     run_whole = model.bind({given.name: x}, {taken.name: np.zeros(taken.shape, np.float32)}, threads=threads)
