@@ -88,13 +88,14 @@ class TilePass:
         Where the fastest choice takes much memory, one of half of that, and half again, is taken if it is expected to
         take no longer.
         """
-        result = self._applied(groups, layouts, places, placed, target, build, size, vanished)
+        given = Program(groups, layouts, places, frozenset(placed)), layouts, target, build, size, vanished or {}
+        result = self._applied(*given)
         assert result is not None
         fastest = chosen = result.details.get("chosen", {"bytes": 0, "cycles": 0.0})
         while self.tile == "auto" and self._speed and chosen["bytes"] >= LARGE:
             half = replace(self, memory_budget=chosen["bytes"] // 2, most=fastest["cycles"])
             try:
-                lean = half._applied(groups, layouts, places, placed, target, build, size, vanished)
+                lean = half._applied(*given)
             except BudgetError:
                 break
             if lean is None or lean.details["chosen"]["cycles"] > fastest["cycles"]:
@@ -107,33 +108,25 @@ class TilePass:
         return self.optimize == "speed" and self.memory_budget is None
 
     def _applied(
-        self,
-        groups: Sequence[Group],
-        layouts: dict[Value, Layout],
-        places: Places,
-        placed: Sequence[Value],
-        target: Target,
-        build: Build,
-        size: Size,
-        vanished: Mapping[Value, Group] | None,
-    ) -> TileResult | None:
+        self, program: Program, layouts: dict[Value, Layout], target: Target, build: Build, size: Size,
+        vanished: Mapping[Value, Group],
+    ) -> TileResult | None:  # fmt: skip
         """The choice of this pass's options alone; None where none is expected to take as little time as it may."""
-        program = Program(groups, layouts, places, frozenset(placed))
         threads = self.policy.threads or target.cores
-        arena = Arena(placed, threads, build, size, self.memory_budget)
+        arena = Arena(tuple(program.outputs), threads, build, size, self.memory_budget)
         if self.tile == "off":
             return self._off(program, arena)
         if not isinstance(self.tile, str):
-            return replaced(groups, forced(program, self.tile, threads))
+            return replaced(program.groups, forced(program, self.tile, threads))
         speed = self._speed
         model = SearchModel(program, target, threads, self.policy, self.closing, tight=not speed)
-        variants = [model, *with_concatenations(model, vanished or {}, self.memory_budget, speed)]
+        variants = [model, *with_concatenations(model, vanished, self.memory_budget, speed)]
         if not speed:
-            variants += with_concatenations(model, vanished or {}, self.memory_budget, speed, again=True)
+            variants += with_concatenations(model, vanished, self.memory_budget, speed, again=True)
+            if not math.isinf(self.most) and not self._promises(variants):
+                return None
             for variant in variants:
                 layouts.update(variant.program.layouts)  # of what is computed again
-        if not math.isinf(self.most) and not self._promises(variants):
-            return None
         decision = self._decision(variants, speed, arena)
         result = replaced(decision.program.groups, decision.plans, decision.choice.rooms)
         whole = untiled(program, model)
