@@ -60,7 +60,8 @@ class Driver:
     names: Sequence[str]
     operands: Sequence[Value | Packed | Scratch]
     offsets: Mapping[Any, SizeLike]
-    room: Expr
+    room: Expr  # bytes of a worker's windows and what it holds beside
+    alone: Expr  # bytes of that alone
     computes: Sequence[Sequence[tuple[int, Kernel]]]
     fills: Mapping[Value, int] = field(default_factory=dict)
     shifts: Mapping[Value, int] = field(default_factory=dict)
@@ -70,6 +71,12 @@ class Driver:
     pointers: dict[Value | Packed | Scratch, Expr] = field(default_factory=dict)
     producer: dict[Value, int] = field(default_factory=dict)
     bytes: dict[SizeLike, Expr] = field(default_factory=dict)
+    sharing: int = field(init=False)  # cores of each step
+    cores: Expr = field(init=False)  # the same, of which a run may have fewer
+    small: Expr = None  # true where the image is one tile
+
+    def __post_init__(self) -> None:
+        self.sharing = self.cores = self.plan.sharing
 
     def function(self, before: Sequence[int]) -> PrimFunc:
         """The PrimFunc; the parts ``before`` are called once, first."""
@@ -83,16 +90,31 @@ class Driver:
         height, width = self._size(len(plan.members) - 1)
         unit, step, workers = plan.units[-1], plan.column_step, plan.workers
         blocks = k.bind(tirx.floordiv(width + (plan.columns - 1), plan.columns), "b") if plan.columns else _index(1)
+        if plan.small:
+            self.small = k.bind(_index(to_index(plan.in_tiles)) < 1, "s")
+            blocks = k.bind(tirx.Select(self.small, _index(1), blocks), "b")
         row_units = k.bind(tirx.floordiv(height + (unit - 1), unit), "u")
         column_units = k.bind(tirx.floordiv(width + (step - 1), step), "u")
         images = _index(1 if plan.images is None else to_index(plan.images.batch))
         enough = blocks * images >= workers if plan.images is not None else blocks >= workers
         bands = k.bind(tirx.Select(enough, _index(plan.bands), _index(plan.most_bands)), "m")
+        if plan.small:
+            bands = k.bind(tirx.Select(self.small, _index(1), bands), "m")
         each = k.bind(blocks * bands, "n")
         tasks = each if plan.images is None else k.bind(each * images, "n")
         fewer = is_dim(plan.used)
         used = k.bind(tirx.min(tirx.max(tasks, 1), workers), "u") if fewer else _index(workers)
-        with k.loop(workers, "parallel" if workers > 1 else "serial", "w") as w, _where(k, [w < used] * fewer):
+        apart = []
+        if plan.small and workers > 1:
+            shared = k.bind(tirx.all(self.small, images < workers), "c")
+            with k.when(shared):
+                self._shared(images, height, width)
+            apart = [tirx.Not(shared)]
+        with (
+            _where(k, apart),
+            k.loop(workers, "parallel" if workers > 1 else "serial", "w") as w,
+            _where(k, [w < used] * fewer),
+        ):
             first = tirx.floordiv(w * tasks, used)
             state = _State(k, len(plan.members))
             with k.loop(tirx.floordiv((w + 1) * tasks, used) - first, name="t") as t:
@@ -107,9 +129,21 @@ class Driver:
                     self._task(state, rows, columns, w)
         return k.finish({"tirx.noalias": False})
 
+    def _shared(self, images: Expr, height: Expr, width: Expr) -> None:
+        """Images that are one tile, one after the other: the workers compute each member together."""
+        plan, k = self.plan, self.k
+        self.sharing, self.cores = plan.workers, _index(to_index(plan.used))
+        state = _State(k, len(plan.members))
+        with k.loop(images, name="i") as image, k.when(tirx.all(height > 0, width > 0)):
+            if plan.images is not None:
+                self.image = image
+            self._task(state, (_index(0), height), (_index(0), width), _index(0))
+        self.sharing = self.cores = 1
+
     def _hold_bytes(self) -> None:
         """Numbers of bytes that depend on sizes, which every call may need, computed once."""
-        for dim in dict.fromkeys(d for d in (self.room, *self.offsets.values(), *self.apart.values()) if is_dim(d)):
+        every = (self.room, self.alone, *self.offsets.values(), *self.apart.values())
+        for dim in dict.fromkeys(filter(is_dim, every)):
             buffer = self.k.local("bytes", "int64", 1)
             self.k.store(buffer, 0, _wide(dim))
             self.bytes[dim] = buffer[0]
@@ -132,11 +166,15 @@ class Driver:
         for member in reversed(range(last)):
             self._begin(state, member)
         warm: Expr = _index(plan.warm)
+        height: Expr = _index(plan.rows)
         if plan.at_once and plan.warm:
             warm = k.hold(tirx.Select(self._size(last)[0] <= plan.rows, _index(0), warm))
-        stripes = k.hold(tirx.floordiv(rows[1] - rows[0] + (plan.rows - 1), plan.rows) + warm)
+        if self.small is not None:
+            warm = k.hold(tirx.Select(self.small, _index(0), warm))
+            height = k.hold(tirx.Select(self.small, rows[1] - rows[0], height))
+        stripes = k.hold(tirx.floordiv(rows[1] - rows[0] + (height - 1), height) + warm)
         with k.loop(stripes, name="s") as s:
-            state.set("end", last, tirx.min(rows[0] + (s + 1 - warm) * plan.rows, rows[1]))
+            state.set("end", last, tirx.min(rows[0] + (s + 1 - warm) * height, rows[1]))
             for member in reversed(range(last)):
                 self._ends(state, member, s + 1 >= stripes)
             for member in range(last + 1):
@@ -197,8 +235,9 @@ class Driver:
             new = k.hold(tirx.min(_down(_least(needed), plan.alignments[member][0]), done))
             old = k.hold(state.get("base", member))
             state.set("base", member, new)
-            with k.when(tirx.all(old < new, new < done)):
-                self._shift([self.shifts[v] for v in group.outputs if v in self.shifts], (new - old, done - new),
+            if self.sharing == plan.sharing:  # else there is one stripe
+                with k.when(tirx.all(old < new, new < done)):
+                    self._shift([self.shifts[v] for v in group.outputs if v in self.shifts], (new - old, done - new),
                             (left, right), worker)  # fmt: skip
         state.set("done", member, end)
         rows = [k.hold(_within(n, height)) for n in (done, end)]
@@ -206,9 +245,9 @@ class Driver:
         with k.when(done < end), self._cores(worker) as core:
             for value in group.outputs:
                 if value in self.fills:
-                    with _where(k, [tirx.EQ(core, 0)] if plan.sharing > 1 else []):
+                    with _where(k, [tirx.EQ(core, 0)] if self.sharing > 1 else []):
                         self._fill(state, value, (done, end), (left, right), rows, columns, core)
-            if plan.sharing > 1:
+            if self.sharing > 1:
                 rows, columns = self._share(member, rows, columns, core)
             with k.when(tirx.all(rows[0] < rows[1], columns[0] < columns[1])):
                 self._compute(state, member, rows, columns, core)
@@ -216,17 +255,18 @@ class Driver:
     @contextmanager
     def _cores(self, worker: Expr) -> Iterator[Expr]:
         """Where cores share steps, all of them, which wait for each other behind it; else the worker."""
-        if self.plan.sharing == 1:
+        if self.sharing == 1:
             yield worker
             return
-        with self.k.loop(self.plan.sharing, "parallel", "core") as core:
+        fewer = not isinstance(self.cores, int | tirx.IntImm)
+        with self.k.loop(self.sharing, "parallel", "core") as core, _where(self.k, [core < self.cores] * fewer):
             yield core
 
     def _shift(self, parts: Sequence[int], rows: Sequence[Expr], columns: Sequence[Expr], worker: Expr) -> None:
         """Kept rows move up: each core its columns, where they share steps."""
         if not parts:
             return
-        sharing = self.plan.sharing
+        sharing = self.sharing
         with self._cores(worker) as core:
             for part in parts:
                 if sharing == 1:
@@ -238,7 +278,7 @@ class Driver:
 
     def _share(self, member: int, rows: Sequence[Expr], columns: Sequence[Expr], core: Expr) -> tuple[Expr, Expr]:
         """A core's rows and columns of a step: columns of wide images and of steps of few rows, else rows."""
-        k, sharing = self.k, self.plan.sharing
+        k, sharing = self.k, self.cores
         units = self.plan.alignments[member]
         width = self._size(len(self.plan.members) - 1)[1]
         across = k.hold(tirx.Cast("int32", tirx.any(width >= WIDE * sharing, rows[1] - rows[0] < sharing * units[0])))
@@ -300,8 +340,9 @@ class Driver:
                 arguments.append(tirx.address_of(self.pointers[own][at]))
                 continue
             at = self._bytes(self.offsets[operand])
-            if self.plan.sharing == 1 or isinstance(operand, Scratch):
-                at = tirx.Cast("int64", worker) * self._bytes(self.room) + at
+            if self.sharing == 1 or isinstance(operand, Scratch):
+                each = self.room if self.sharing == 1 else self.alone
+                at = tirx.Cast("int64", worker) * self._bytes(each) + at
             arguments.append(tirx.address_of(scratch[at]))
         sizes = sizes_of(part.function)
         numbers = [_index(n) for n in numbers]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...errors import several
-from ..words.alignment import aligned
+from ..words.alignment import ALIGNMENT, aligned
 from ..words.dims import maximum, minimum
 from ..words.group import Box, Kernel, Request, Scratch, Value, dtype_bytes
 from ..words.layout import Layout
@@ -95,14 +95,13 @@ class _OpenTilesBuilder:
         most = {part: self._most(m) for m, kernels in enumerate(computes) for part, _ in kernels}
         named, offsets, end = part_operands(self.parts, start, plan.windows, most)
         operands = list(dict.fromkeys(plan.of(o) if isinstance(o, Value) else o for o in named))
-        room = maximum(end - start if plan.sharing > 1 else end, 64)  # where cores share steps, of what each has alone
-        scratch = Scratch(room * plan.used if plan.sharing == 1 else start + room * plan.sharing)
-        operands.append(scratch)
+        operands.append(Scratch(plan.bytes_with(end - start)))
+        room, alone = maximum(end, ALIGNMENT), maximum(end - start, ALIGNMENT)
         parts = _parts(plan, self.whole)
         apart = {v: layout.elements * dtype_bytes(layout.held(v.dtype)) for v, layout in parts.items()}
 
         def driver(names: tuple[str, ...]) -> PrimFunc:
-            found = Driver(plan, self.parts, names, operands, offsets, room, computes)
+            found = Driver(plan, self.parts, names, operands, offsets, room, alone, computes)
             found.fills, found.shifts, found.apart = self.fills, self.shifts, apart
             return found.function(before)
 
@@ -129,6 +128,7 @@ class _OpenTilesBuilder:
             held = plan.windows[output].layout.shape[2:]
         else:
             held = (rows if member in plan.whole else plan.rows, columns if plan.columns is None else plan.columns)
+            held = tuple(all_ - plan.in_tiles * (all_ - minimum(all_, own)) for own, all_ in zip(held, (rows, columns)))
         return minimum(rows, held[0]), minimum(columns, held[1])
 
     def _part(self, kernel: Kernel) -> int:

@@ -71,8 +71,5 @@ def sized_open_tiled(plan: OpenTilePlan, whole: Request, sizes: PartSizes) -> Ke
     for request in open_requests(plan, whole):
         scratch, work = sizes.of(request)
         most, workspace = maximum(most, scratch), maximum(workspace, work)
-    room = (aligned(plan.task_bytes) + most) * plan.used
-    if plan.sharing > 1:
-        room = aligned(plan.task_bytes) + maximum(most, 64) * plan.sharing
-    operands: tuple[Value | Packed | Scratch, ...] = (*plan.inputs, *plan.outputs, Scratch(room))
+    operands: tuple[Value | Packed | Scratch, ...] = (*plan.inputs, *plan.outputs, Scratch(plan.bytes_with(most)))
     return Kernel(None, operands, plan.outputs, "sized", workspace=workspace)

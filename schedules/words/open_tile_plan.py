@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .dims import minimum
+from .alignment import ALIGNMENT, aligned
+from .dims import floor_div, maximum, minimum
 from .group import Group, Value
 from .tile_plan import MemberPlan, Window
 
@@ -81,7 +82,9 @@ class OpenTilePlan(MemberPlan):
     Member m computes multiples of ``units[m]`` rows, but at the end, and begins and ends at multiples of
     ``alignments[m]``. ``windows``: value -> its window, of as many rows as any stripe of any size needs; ``task_bytes``
     of them together, which may be open. ``at_once``: images of at most ``rows`` rows have one stripe and none before
-    it, from which windows keep nothing. ``expected``: rows and columns that each member computes at a time, mostly.
+    it, from which windows keep nothing. Images of at most ``small`` positions of the last member's output are one tile
+    of one stripe: all of a member, whose steps the cores share where images are fewer than they. ``expected``: rows
+    and columns that each member computes at a time, mostly.
     """
 
     members: tuple[Group, ...]
@@ -104,6 +107,7 @@ class OpenTilePlan(MemberPlan):
     notes: tuple[str, ...] = ()
     modes: Mapping[Value, str] = field(default_factory=dict)
     at_once: bool = False
+    small: int = 0
 
     @property
     def most_bands(self) -> int:
@@ -116,6 +120,25 @@ class OpenTilePlan(MemberPlan):
         if self.images is None or self.columns is not None or self.sharing > 1:
             return self.workers
         return minimum(self.workers, self.images.batch * self.bands)
+
+    @property
+    def in_tiles(self) -> SizeLike:
+        """1 for images that are cut into tiles, 0 for those that are one."""
+        return in_tiles(self.members[-1], self.small)
+
+    def bytes_with(self, beside: SizeLike) -> SizeLike:
+        """The bytes of all windows, and of ``beside``, what a core holds beside them."""
+        own = aligned(self.task_bytes)
+        apart = maximum(own + beside, ALIGNMENT) * self.used
+        if self.sharing > 1:
+            return own + maximum(beside, ALIGNMENT) * self.sharing
+        if not self.small or self.workers == 1:
+            return apart
+        together = own + maximum(beside, ALIGNMENT) * self.used
+        many = self.in_tiles
+        if self.images is not None:
+            many = maximum(many, minimum(1, floor_div(self.images.batch, self.workers)))
+        return together + many * (apart - together)
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -152,3 +175,9 @@ class OpenTilePlan(MemberPlan):
         """Values that the members read and others make."""
         made = {v for g in self.members for v in g.outputs}
         return tuple(dict.fromkeys(self.of(v) for g in self.members for v in g.inputs if v not in made))
+
+
+def in_tiles(last: Group, small: int) -> SizeLike:
+    """1 where ``last`` makes more than ``small`` positions, else 0."""
+    height, width = last.outputs[0].shape[2:]
+    return minimum(1, floor_div(height * width, small + 1)) if small else 1

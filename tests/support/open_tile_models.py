@@ -82,7 +82,7 @@ class Prepared:
     def plan(self, rows: int, columns: int | None, bands: int, quantum: int = 1) -> OpenTilePlan:
         """The plan of its groups."""
         quanta = {v: quantum for g in self.program.groups for v in g.outputs}
-        tiles = Tiles(rows, columns, bands, cores=2, quanta=quanta)
+        tiles = Tiles(rows, columns, bands, cores=2, quanta=quanta, kept=self.source.kept)
         return self.source.of(self.program, self.first, self.last, tiles)
 
     def sizes(self, random: Any, most: int) -> dict[str, int]:

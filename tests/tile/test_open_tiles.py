@@ -16,6 +16,7 @@ from halotile.passes.tile.open import tile
 from halotile.passes.tile.open.at_size import plan_at
 from halotile.passes.tile.open.plan import Tiles, plan_open
 from halotile.passes.tile.plan.checker import check_plan
+from halotile.targets.resolve import resolve
 
 from ..support.open_models import Drawing, feeds
 from ..support.open_tile_models import MODELS, chain, crossing, prepared, residual
@@ -77,6 +78,66 @@ def test_cores_share_each_step(name: str, rows: int, monkeypatch: pytest.MonkeyP
     library = halotile.compile(model, threads=2, tile={"shape": (rows, None), "bands": 1}, cache=False)
     assert all("2 cores share each step" in text for text in _fired(library)) and _fired(library)
     _compare(library, model)
+
+
+SMALL = 24_000.0  # bytes of inner values: of images below some 100 positions of these models
+
+
+def _kept(groups, layouts, tiles, *rest):
+    return plan_open(groups, layouts, replace(tiles, kept=SMALL), *rest)
+
+
+@pytest.mark.parametrize(("name", "shape", "bands"), [*TILES, ("residual", (2, None), 2), ("chain", (4, 8), 1)])
+def test_small_images_are_one_tile(name: str, shape: tuple[int, int | None], bands: int, monkeypatch) -> None:
+    model = MODELS[name]()
+    asked = {"shape": shape, "bands": bands}
+    cut = halotile.compile(model, threads=2, tile=asked)
+    monkeypatch.setattr(tile, "plan_open", _kept)
+    library = halotile.compile(model, threads=2, tile=asked, cache=False)
+    assert len(_fired(library)) == 1
+    large = {**_sizes(model)[0], "h": 2000, "w": 2001}
+    arenas = [(library.arena_bytes(2, shape=s), cut.arena_bytes(2, shape=s)) for s in [*_sizes(model), large]]
+    assert any(own != other for own, other in arenas)  # small images have other windows
+    assert arenas[-1][0] == arenas[-1][1]  # and large ones the same
+    _compare(library, model)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_one_tile_of_a_small_image_computes_nothing_twice(name: str) -> None:
+    drawn, large = random.Random(name), {"residual": 640}.get(name, 99)
+    for model in prepared(MODELS[name]()):
+        model.source.kept = SMALL
+        for form in ((1, None, 1), (2, 7, 2), (5, 12, 1)):
+            plan = model.plan(*form)
+            seen = set()
+            for most in (3, large, 3, 20, large, 9):
+                sizes = model.sizes(drawn, most)
+                at = plan_at(plan, sizes)
+                checked = check_plan(at)
+                assert checked.problems == [], (form, sizes)
+                height, width = at.members[-1].outputs[0].shape[2:]
+                seen.add(small := height * width <= plan.small)
+                if small:
+                    assert [len(t.stripes) for t in at.tasks] == [1]
+                    assert all(c <= g.outputs[0].shape[2] * g.outputs[0].shape[3]
+                               for c, g in zip(checked.computed, at.members, strict=True))  # fmt: skip
+            assert seen == {True, False}, form
+
+
+def test_large_images_take_a_part_of_the_memory_and_small_ones_no_more_than_whole_layers() -> None:
+    model = chain(channels=64, depth=3)
+    target = replace(resolve(NAMED), l2_bytes=1 << 20, l3_bytes=32 << 20)
+    whole = halotile.compile(model, target, threads=1, tile="off")
+    library = halotile.compile(model, target, threads=1)
+    assert _fired(library)
+    sizes = {"h": 48, "w": 48}, {"h": 720, "w": 1280}
+    own, other = ([m.arena_bytes(1, shape=s) for s in sizes] for m in (library, whole))
+    assert own[0] <= 1.02 * other[0] and own[1] < other[1] / 8
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for number, (h, w) in enumerate(((1, 1), (48, 48), (131, 127), (97, 480))):
+        given = feeds(model, {"h": h, "w": w}, number)
+        (want,), (got,) = session.run(None, given), library(given).values()
+        assert np.abs(got - want).max() <= CLOSE * np.abs(want).max(), (h, w)
 
 
 def test_a_group_in_the_middle_writes_the_margins_that_the_next_layer_reads() -> None:

@@ -35,6 +35,7 @@ class _AtSize:
         self.sizes = [g.outputs[0].shape[2:4] for g in self.members]
         self.producer = {v: i for i, g in enumerate(self.members) for v in g.outputs}
         self.last = len(self.members) - 1
+        self.small = not self.twins.number(self.open.in_tiles)
 
     def plan(self) -> TilePlan:
         """Its windows and tasks as numbers."""
@@ -46,6 +47,8 @@ class _AtSize:
         height, width = self.sizes[-1]
         blocks = 1 if plan.columns is None else -(-width // plan.columns)
         bands = plan.bands if blocks >= plan.workers else plan.most_bands
+        if self.small:
+            blocks = bands = 1
         across = _parts(width, blocks, plan.column_step)
         tasks = [self._task(rows, columns) for rows in _parts(height, bands, plan.units[-1]) for columns in across]
         return TilePlan(
@@ -69,17 +72,18 @@ class _AtSize:
             across[member] = left, _up(right, column, width)
         self.base = list(self.done)
         stripes = []
-        warm = 0 if plan.at_once and self.sizes[-1][0] <= plan.rows else plan.warm
-        count = warm - (rows[0] - rows[1]) // plan.rows
+        height = self.sizes[-1][0] if self.small else plan.rows
+        warm = 0 if self.small or plan.at_once and self.sizes[-1][0] <= plan.rows else plan.warm
+        count = warm - (rows[0] - rows[1]) // height
         for s in range(count):
             ends = [0] * len(self.members)
-            ends[-1] = min(rows[0] + (s + 1 - warm) * plan.rows, rows[1])
+            ends[-1] = min(rows[0] + (s + 1 - warm) * height, rows[1])
             for member in reversed(range(self.last)):
-                links, height = plan.links[member], self.sizes[member][0]
-                end = max(_end(n, n.rows, min(ends[n.reader], self.sizes[n.reader][0]), height) for n in links)
-                ends[member] = _up(end, plan.units[member], height)
+                links, own = plan.links[member], self.sizes[member][0]
+                end = max(_end(n, n.rows, min(ends[n.reader], self.sizes[n.reader][0]), own) for n in links)
+                ends[member] = _up(end, plan.units[member], own)
                 if member in plan.whole:
-                    ends[member] = height if s + 1 == count else min(ends[member], height)
+                    ends[member] = own if s + 1 == count else min(ends[member], own)
             steps: list[Step] = []
             for member in range(len(self.members)):
                 steps += self._member(member, ends[member], across)

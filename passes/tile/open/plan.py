@@ -25,7 +25,7 @@ from ....schedules.words.alignment import ALIGNMENT, aligned
 from ....schedules.words.dims import floor_div, is_dim, maximum, minimum
 from ....schedules.words.group import Group, Value, dtype_bytes
 from ....schedules.words.layout import Layout
-from ....schedules.words.open_tile_plan import Images, Link, OpenTilePlan
+from ....schedules.words.open_tile_plan import Images, Link, OpenTilePlan, in_tiles
 from ....schedules.words.sizes import product, symbol_atoms, symbols_of, usual, value_of
 from ....schedules.words.tile_plan import Window
 from ...memory.open_offsets import below
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ....schedules.words.size_like import SizeLike
 
 PERIOD = 512  # sizes of an image after which remainders repeat
+FAR = 1 << 24  # more rows or columns than an image of few positions has
 LONGEST = 20_000  # characters of a closed form
 
 
@@ -44,7 +45,8 @@ LONGEST = 20_000  # characters of a closed form
 class Tiles:
     """How a tile group is cut: stripes of ``rows``, blocks of ``columns`` (None: all), ``bands`` of rows; each of
     ``cores`` computes a tile at a time, or ``sharing`` of them each step of one. What members compute at a time
-    are multiples of ``quanta`` rows (1 where none are said). ``room``: see OpenTilePlan."""
+    are multiples of ``quanta`` rows (1 where none are said). ``room``: see OpenTilePlan.
+    ``kept``: bytes of inner values up to which an image is one tile."""
 
     rows: int
     columns: int | None
@@ -53,6 +55,7 @@ class Tiles:
     sharing: int = 1
     quanta: Mapping[Value, int] | None = None
     room: int | None = None
+    kept: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -102,15 +105,26 @@ def plan_open(
     if tiles.sharing > 1:
         workers = 1
     most = [_everything(groups, links, alignments, axis) for axis in (2, 3)]
-    heights = [minimum(own, all_) for own, all_ in zip(held, most[0])]
-    widths = most[1] if columns is None else list(map(minimum, _widths(wide, columns), most[1]))
-    once = _once(groups[-1].outputs[0].shape[2], rows, most[0], held) if not whole else None
-    windows, total = _windows(groups, layouts, links, units, heights, widths, whole, once)
+    widths: Sequence[SizeLike] = most[1] if columns is None else _widths(wide, columns)
+    inner = [i for i in range(len(groups) - 1) if i not in whole]
+    small = 0
+    if tiles.kept:
+        rings = workers * sum(_bytes(groups, layouts, inner, held, widths).values())
+        kept = max(tiles.kept, rings)  # beyond, tiles take less than whole values
+        small = _positions(groups, links, inner, _bytes(groups, layouts, inner, *most), kept)
+    if small:
+        once: SizeLike | None = in_tiles(groups[-1], small)
+        heights, widths = (_grown(own, all_, once) for own, all_ in zip((held, widths), most))
+    else:
+        heights, widths = (list(map(minimum, own, all_)) for own, all_ in zip((held, widths), most))
+        once = _once(groups[-1].outputs[0].shape[2], rows, most[0], held) if not whole else None
+    every = most if small else None
+    windows, total = _windows(groups, layouts, links, units, heights, widths, inner, once, every)
     return OpenTilePlan(
         tuple(groups), links, rows, columns, tiles.bands, workers, warm, tuple(units), alignments, windows, total,
         _expected(groups, high, wide, rows, columns, tiles), whole, tiles.sharing, tiles.room,
         images, _extra(groups, work, high, wide, columns, tiles.bands), modes={v: RING for v in windows},
-        at_once=once is not None,
+        at_once=once is not None and not small, small=small,
     )  # fmt: skip
 
 
@@ -244,6 +258,49 @@ def _once(height: SizeLike, rows: int, most: Sequence[SizeLike], held: Sequence[
     return maximum(0, minimum(1, floor_div(height - 1, rows)))
 
 
+def _bytes(
+    groups: Sequence[Group],
+    layouts: Mapping[Value, Layout],
+    inner: Sequence[int],
+    rows: Sequence[SizeLike],
+    columns: Sequence[SizeLike],
+) -> dict[Value, int]:
+    """Bytes of windows of ``rows`` and ``columns`` of each ``inner`` member, at the typical sizes."""
+    values = [(v, _layout(v, layouts, rows[i], columns[i])) for i in inner for v in groups[i].outputs]
+    return {v: usual(layout.elements * dtype_bytes(v.dtype)) for v, layout in values}
+
+
+def _positions(
+    groups: Sequence[Group],
+    links: Sequence[Sequence[Link]],
+    inner: Sequence[int],
+    whole: Mapping[Value, int],
+    kept: float,
+) -> int:
+    """The positions that the last member makes of an image whose ``inner`` values take ``kept`` bytes; ``whole``: what
+    they take at the typical sizes."""
+    lives = [
+        Life(max(ALIGNMENT, whole[value]), member, max(link.reader for link in links[member]))
+        for member in inner
+        for value in groups[member].outputs
+    ]
+    _, total = place(lives)
+    height, width = groups[-1].outputs[0].shape[2:]
+    return min(int(kept * usual(height * width) / total), FAR // 4) if total else 0
+
+
+def _layout(value: Value, layouts: Mapping[Value, Layout], rows: SizeLike, columns: SizeLike) -> Layout:
+    """That of a window of ``rows`` and ``columns``."""
+    known = layouts.get(value)
+    return Layout.blocked((*value.shape[:2], rows, columns), known.block if known is not None else 0)
+
+
+def _grown(own: Sequence[SizeLike], every: Sequence[SizeLike], once: SizeLike) -> list[SizeLike]:
+    """The least of ``own`` and ``every`` where ``once`` is 1, ``every`` where it is 0: single terms, whose products are
+    short."""
+    return [minimum(maximum(size, FAR - once * FAR), all_) for size, all_ in zip(own, every)]
+
+
 def _windows(
     groups: Sequence[Group],
     layouts: Mapping[Value, Layout],
@@ -251,36 +308,39 @@ def _windows(
     units: Sequence[int],
     held: Sequence[SizeLike],
     widths: Sequence[SizeLike],
-    whole: frozenset[int],
+    inner: Sequence[int],
     once: SizeLike | None,
+    every: Sequence[Sequence[SizeLike]] | None = None,
 ) -> tuple[dict[Value, Window], SizeLike]:
-    """The windows of all inner values, and the bytes that they take together. One that keeps nothing from stripe to
-    stripe lives from its producer to its reader, and shares bytes with others; any other has bytes of its own. Where
-    ``once`` is 0 there is one stripe, and none keeps anything."""
+    """The windows of all values of ``inner`` members, and their bytes together. One that keeps nothing from
+    stripe to stripe lives from its producer to its reader, and shares bytes with others; any other has bytes of its
+    own. Where ``once`` is 0 there is one stripe, and none keeps anything: windows then hold ``every`` row and column,
+    if that is given."""
     shapes: list[Layout] = []
     lives: list[Life] = []
     short: list[Life] = []
     sizes: list[SizeLike] = []
+    whole_sizes: list[SizeLike] = []
     values: list[Value] = []
-    for member, group in enumerate(groups[:-1]):
-        if member in whole:
-            continue
-        own = links[member]
+    for member in inner:
+        group, own = groups[member], links[member]
         brief = len(own) == 1 and own[0].rows.is_same and units[member] == units[own[0].reader]  # see keeps()
         first, last = (member, own[0].reader) if brief else (0, len(groups))
         for value in group.outputs:
-            known = layouts.get(value)
-            shape = (*value.shape[:2], held[member], widths[member])
-            layout = Layout.blocked(shape, known.block if known is not None else 0)
+            layout = _layout(value, layouts, held[member], widths[member])
             size = aligned(layout.elements * dtype_bytes(value.dtype))
             shapes.append(layout)
             sizes.append(size)
             values.append(value)
             lives.append(Life(max(ALIGNMENT, usual(size)), first, last))
+            if every is not None:
+                all_ = _layout(value, layouts, every[0][member], every[1][member])
+                size = aligned(all_.elements * dtype_bytes(value.dtype))
+            whole_sizes.append(size)
             short.append(Life(max(ALIGNMENT, usual(size)), member, max(link.reader for link in own)))
     offsets, total = _placed(lives, sizes)
     if once is not None:
-        low, least = _placed(short, sizes)
+        low, least = _placed(short, whole_sizes)
         offsets = {i: low[i] + product([once, at - low[i]]) for i, at in offsets.items()}
         total = least + product([once, total - least])
     return {v: Window(v, layout, offsets[i]) for i, (v, layout) in enumerate(zip(values, shapes))}, total

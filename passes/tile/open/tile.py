@@ -26,11 +26,12 @@ from ...memory.places import Places
 from ...memory.plan import plan_memory
 from ..plan.form import RING, Untileable
 from ..plan.work import work_per_element
-from ..search.decide import decide, points, untiled
+from ..search.bandwidth import Rates
+from ..search.decide import GAIN, TileDecision, decide, points, untiled
 from ..search.model import SearchModel, Shape
 from ..search.program import Program, separable
 from ..search.reinstate_concats import with_concatenations
-from ..search.search import Rooms
+from ..search.search import Rooms, Search
 from ..tile import Arena, Build, Size, TileResult, replaced
 from ..user_request import checked_shape, forced_run, wished
 from .lines import Lines
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 WHOLE = "every group is computed whole: dimensions are open"
 WORTH = 0.05  # of the time of large images, what tiles must save: small ones lose up to as much
 
+NEAR = 4  # times the second level of each core: what whole values may take beyond it without loss (Zen 4)
+SPARE = 16 << 20  # bytes of an arena that half of them would do for, at sizes that others are larger than
 LARGE = 64 << 20  # bytes of an arena: caches keep part of smaller ones, and tiles of small images may take more
 
 Bounds = Mapping[str, int | None]  # the largest size of every symbol; None: whatever memory holds
@@ -89,7 +92,9 @@ class OpenTile:
         threads = self.policy.threads or target.cores
         if one is not None and speed:
             sizes |= one.sizes  # what is fast for one image is for each
-        source = TwinSource(Twins(sizes), layouts, places, target, self.policy, threads, one=one, turns=turns)
+        kept = _kept(target, threads) if speed and images else 0.0
+        twins = Twins(sizes)
+        source = TwinSource(twins, layouts, places, target, self.policy, threads, one=one, turns=turns, kept=kept)
         program = source.program(groups, placed)
         arena = OpenArena(placed, threads, build, size, self.memory_budget, source=source)
         if not isinstance(self.tile, str):
@@ -107,8 +112,12 @@ class OpenTile:
             decision = decide(variants, self.optimize, self.memory_budget, arena)
         except HalotileError as error:
             raise HalotileError(f"{error}, at its largest shape, {sizes_text(sizes)}") from None
-        if speed and images and decision.choice.cycles > (1 - WORTH) * whole.cycles:
-            return TileResult(tuple(groups), notes=(WHOLE,))
+        if speed and images:
+            if decision.choice.cycles > (1 - WORTH) * whole.cycles:
+                decision = TileDecision(program, whole, [], decision.curve)
+            decision = _leaner(decision, model, gone, arena)
+            if not decision.plans:
+                return TileResult(tuple(groups), notes=(WHOLE,))
         own = source.groups(decision.program)
         result = replaced(own, decision.plans, decision.choice.rooms)
         details = {
@@ -133,6 +142,47 @@ class OpenTile:
                 f"the largest shape, {sizes_text(arena.source.twins.sizes)}"
             )
         return replace(result, kernels=arena.kernels_of(result))
+
+
+def _kept(target: Target, threads: int) -> float:
+    """Bytes of values up to which whole layers, one after the other, take no longer than tiles."""
+    rates = Rates.of(target, threads)
+    return min(NEAR * rates.l2 * threads, rates.l3 / 4) if rates.private else float(rates.l2)
+
+
+def _leaner(
+    fastest: TileDecision, model: SearchModel, gone: Mapping[Value, Group], arena: OpenArena
+) -> TileDecision:
+    """What takes half the memory of ``fastest``, and half again, as long as it is expected to take no longer."""
+    chosen, most = fastest, fastest.choice.cycles
+    while chosen.choice.bytes >= SPARE:
+        budget = int(chosen.choice.bytes // 2)
+        tight = replace(model, tight=True, options=None, allows=_apart(model))
+        variants = [tight, *with_concatenations(tight, gone, budget, False)]
+        every = (c for variant in variants for c in Search(variant, GAIN).curve())
+        if not any(c.bytes <= budget and c.cycles <= most for c in every):
+            break
+        try:
+            lean = decide(variants, "speed", budget, replace(arena, budget=budget))
+        except HalotileError:
+            break
+        if lean.choice.cycles > most:
+            break
+        chosen = lean
+    return chosen
+
+
+def _apart(model: SearchModel) -> Callable[[Program, int, int, Sequence[Shape]], list[bool]]:
+    """What ``model`` allows, but no steps that cores share: they wait for each other behind every member, and EDSR took
+    1.10 to 1.28 of the time of whole layers where 1.00 was expected."""
+    allows = model.allows
+    assert allows is not None
+
+    def allowed(program: Program, first: int, last: int, shapes: Sequence[Shape]) -> list[bool]:
+        every = allows(program, first, last, shapes)
+        return [able and shape.sharing == 1 for able, shape in zip(every, shapes, strict=True)]
+
+    return allowed
 
 
 def _of_images(groups: Sequence[Group]) -> set[str]:
@@ -213,6 +263,7 @@ class TwinSource:
 
     one: OneImage | None = None  # where images of a batch may take turns
     turns: bool = False  # only images of one size that do are members
+    kept: float = 0.0  # bytes of inner values up to which an image is one tile
 
     def __post_init__(self) -> None:
         self.lines = Lines.of()
@@ -284,11 +335,20 @@ class TwinSource:
     ) -> OpenTilePlan:
         """The plan of a segment in a shape. Raises Untileable."""
         width = program.groups[last].outputs[0].shape[3]
-        columns = None if shape.columns >= width else shape.columns
+        columns = shape.columns if shape.columns < width else self._widest(program, first, last)
         tiles = Tiles(
-            shape.rows, columns, shape.bands, self.threads, shape.sharing, quanta, shape.room
+            shape.rows, columns, shape.bands, self.threads, shape.sharing, quanta, shape.room, kept=self.kept
         )
         return self.of(program, first, last, tiles)
+
+    def _widest(self, program: Program, first: int, last: int) -> int | None:
+        """The columns of blocks that are to have all columns: those of the image that was planned for, so that windows
+        do not outgrow the caches in wider ones. None where there are no others, or all must be one block."""
+        leaving = program.leaving(first, last)
+        if any(v in leaving for g in program.groups[first:last] for v in g.outputs):
+            return None
+        own, twin = (g.outputs[0].shape[3] for g in (self.opened[program.groups[last]], program.groups[last]))
+        return int(twin) if is_dim(own) else None
 
     def of(self, program: Program, first: int, last: int, tiles: Tiles) -> OpenTilePlan:
         """The plan of groups ``first`` to ``last`` in ``tiles``, whose quanta are by twins. Raises Untileable."""
