@@ -3,12 +3,17 @@
     python -m halotile.benchmarks.gigapixels NAME --columns 60000 --rows 40000 --limit 512MB [--budget 360MiB]
 
 The source is a mapped file of bytes in which every place has other neighbours. None of it is in the system's cache at
-first, as pages count for the process that reads them first. The target is a mapped file of bytes as well. Crops of what
-came out, at corners, borders, cuts of strips and elsewhere, are compared with what the library of an image of `--crop`
-rows and columns makes of as much of the source, where it sees what the crop reaches; their bytes in the target, with
-these numbers rounded. The rate stands beside that of a library of 240 x 2000 pixels in memory, the faster of before and
-behind; ``CPU`` is pixels a second of processors, on which what else a machine does weighs less. Multiply-adds are those
-of the steps that were taken, of each strip, for each of the whole image's.
+first, as pages count for the process that reads them first. The target is a file of bytes as well. Crops of what came
+out, at corners, borders, cuts of strips and elsewhere, are compared with what the library of an image of `--crop` rows
+and columns makes of as much of the source, where it sees what the crop reaches; their bytes in the target, with these
+numbers rounded. The rate stands beside those of a library of 240 x 2000 pixels in memory, before and behind:
+
+    in memory         the fastest run, from float32 to float32
+    its mean          of all runs, as a stream's rate is of all its steps
+    bytes in memory   the mean of runs that begin with bytes and end with bytes, converted as a stream's are
+
+``CPU`` is pixels a second of processors, on which what else a machine does weighs less. Multiply-adds are those of the
+steps that were taken, of each strip, for each of the whole image's.
 """
 
 from __future__ import annotations
@@ -16,8 +21,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 
 import click
@@ -28,12 +34,30 @@ from ..compiler.cli.console import emit, emit_json, size
 from ..compiler.model import Model, load
 from ..compiler.pipeline import run_pipeline
 from ..compiler.state import Options
+from ..compiler.stream.pieces import Pieces
+from ..compiler.stream.views import View
 from ..targets.detect import native
 from .limited import Crop, Ended, Job, as_bytes, run_limited
-from .streams import NETWORKS, at_once, opened_network
+from .streams import NETWORKS, opened_network
 
 BESIDE = 240, 2000  # rows and columns of the image in memory
 SCALE = 1 / 255
+
+
+Turn = tuple[float, float]  # seconds, and those of processors
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Pixels a second of a library in memory, and of processors: of the fastest run, of all runs, and of all from bytes
+    to bytes."""
+
+    best: float
+    best_busy: float
+    mean: float
+    mean_busy: float
+    as_bytes: float
+    as_bytes_busy: float
 
 
 @dataclass(frozen=True)
@@ -50,8 +74,7 @@ class Figures:
     step: int
     strips: int
     done: Ended
-    memory: float
-    memory_busy: float
+    memory: InMemory
     work: float
     step_work: float
     tiles: float
@@ -109,13 +132,13 @@ def measure(
         say(f"{name}: writing {size(rows * columns * 3)} of a source")
         _write(image, rows, columns)
         with load(folder / "beside", threads) as memory:
-            rates = [_in_memory(memory, beside, threads)]
+            runs = [_in_memory(memory, beside, threads, target_scale)]
             say(f"{name}: {rows} x {columns} in {size(limit)}")
             shape = (rows * factor, columns * factor, y.shape[1])
             job = Job(str(folder / "stream"), str(image), str(target), shape, SCALE, target_scale, threads,
                       tuple(p.crop for p in places))  # fmt: skip
             done = run_limited(job, limit, _progress(say))
-            rates.append(_in_memory(memory, beside, threads))
+            runs.append(_in_memory(memory, beside, threads, target_scale))
             macs = memory.report["macs"] / (beside[0] * beside[1])
         compared = [_compared(whole, image, target, folder / f"crop-{i}.npy", p, factor, target_scale)
                     for i, p in enumerate(places)]  # fmt: skip
@@ -123,9 +146,8 @@ def measure(
         own_macs = streamed.report["macs"]
         groups = streamed.report.get("tile", {}).get("groups", ())
         again = max((float(g["extra_work"]) for g in groups), default=1.0)
-    rate, busy = (max(each) for each in zip(*rates))
     return Figures(
-        name, rows, columns, threads, plan.rows, len(parts) or 1, done, rate, busy,
+        name, rows, columns, threads, plan.rows, len(parts) or 1, done, _rates(runs, beside[0] * beside[1]),
         done.steps * own_macs / (macs * rows * columns), own_macs / (macs * plan.rows * wide), again, len(places),
         sum(same for same, _, _ in compared), max(e for _, e, _ in compared), sum(w for _, _, w in compared),
     )  # fmt: skip
@@ -167,14 +189,38 @@ def _write(path: Path, rows: int, columns: int) -> None:
             os.posix_fadvise(written.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _in_memory(model: Model, beside: tuple[int, int], threads: int, rounds: int = 5) -> tuple[float, float]:
-    """Pixels a second and pixels a second of processors, of the fastest of a few runs."""
-    x = np.random.default_rng(0).random((1, 3, *beside), np.float32)
-    run, pixels, found = at_once(model, x, threads), beside[0] * beside[1], []
-    for _ in range(rounds + 1):
-        busy = time.process_time()
-        found.append((run(), time.process_time() - busy))
-    return pixels / min(s for s, _ in found[1:]), pixels / max(1e-9, min(b for _, b in found[1:]))
+def _in_memory(
+    model: Model, beside: tuple[int, int], threads: int, scale: float, rounds: int = 5
+) -> tuple[list[Turn], list[Turn]]:
+    """What runs take from float32 to float32, and what runs take from bytes to bytes, in turns."""
+    random, (given,), (taken,) = np.random.default_rng(0), model.inputs, model.outputs
+    x, y = random.random((1, 3, *beside), np.float32), np.zeros(taken.shape, np.float32)
+    pixels, target = random.integers(0, 256, (*beside, 3), np.uint8), np.zeros((*y.shape[2:], y.shape[1]), np.uint8)
+    run, pieces, kind = model.bind({given.name: x}, {taken.name: y}, threads=threads), Pieces(threads), x.dtype
+    read = View(given.name, pixels, x.shape, 2, kind, "HWC", SCALE, pieces)
+    write = View(taken.name, target, y.shape, 2, kind, "HWC", scale, pieces)
+
+    def converted() -> None:
+        read.read_into(0, x)
+        run()
+        write.write(0, y)
+
+    turns = [(_turn(run), _turn(converted)) for _ in range(rounds + 1)][1:]
+    pieces.close()
+    return [plain for plain, _ in turns], [other for _, other in turns]
+
+
+def _turn(run: Callable[[], object]) -> Turn:
+    start, busy = time.perf_counter(), time.process_time()
+    run()
+    return time.perf_counter() - start, max(1e-9, time.process_time() - busy)
+
+
+def _rates(runs: Sequence[tuple[list[Turn], list[Turn]]], pixels: int) -> InMemory:
+    """Pixels a second of all that was run."""
+    plain, converted = ([turn for pair in runs for turn in pair[i]] for i in (0, 1))
+    best, mean, other = map(min, zip(*plain)), map(fmean, zip(*plain)), map(fmean, zip(*converted))
+    return InMemory(*(pixels / seconds for each in (best, mean, other) for seconds in each))
 
 
 def _progress(say: Callable[[str], None]) -> Callable[[int, int], None]:
@@ -200,16 +246,19 @@ def _compared(
 def table(found: Sequence[Figures]) -> str:
     """Markdown: an image a line."""
     lines = [
-        "| network | image | rows a step | strips | limit | own | seconds | million pixels/s | in memory | of it "
-        "| CPU, of it | multiply-adds | a step's | of tiles | crops, same bits | largest error | wrong bytes |",
-        "|---|---|" + "---:|" * 15,
+        "| network | image | rows a step | strips | limit | own | seconds | million pixels/s | in memory | of it | CPU "
+        "| of its mean | CPU | of bytes in memory | CPU | multiply-adds | a step's | of tiles | crops, same bits "
+        "| largest error | wrong bytes |",
+        "|---|---|" + "---:|" * 19,
     ]
     for f in found:
+        every = iter(astuple(f.memory))
+        shares = [f"{own / rate:.2f}" for pair in zip(every, every) for own, rate in zip((f.rate, f.busy), pair)]
         cells = (
             f.name, f"{f.columns} x {f.rows}", f.step, f.strips, f.done.kind, f"{f.done.own / 1e6:.0f} MB",
-            f"{f.done.seconds:.0f}", f"{f.rate / 1e6:.2f}", f"{f.memory / 1e6:.2f}", f"{f.rate / f.memory:.2f}",
-            f"{f.busy / f.memory_busy:.2f}", f"{f.work:.6f}", f"{f.step_work:.9f}", f"{f.tiles:.3f}",
-            f"{f.crops}, {f.same}", f"{f.error:.1e}", f.wrong_bytes,
+            f"{f.done.seconds:.0f}", f"{f.rate / 1e6:.2f}", f"{f.memory.best / 1e6:.2f}", *shares,
+            f"{f.work:.6f}", f"{f.step_work:.9f}", f"{f.tiles:.3f}", f"{f.crops}, {f.same}", f"{f.error:.1e}",
+            f.wrong_bytes,
         )  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"

@@ -1,11 +1,11 @@
 """A stream from file to file in a process that may not have more than so much memory, Python and libraries in it.
 
     run_limited(Job(...), limit)    in a memory control group of its own (version 1 or 2), where this process may make
-                                    one; else in an address space of that size (``ulimit -v``), with files read and
-                                    written, as what is mapped would count
+                                    one, with the source mapped; else in an address space of that size (``ulimit -v``),
+                                    with the source read, as what is mapped would count
 
-The process loads what runs a library and no compiler. Of the target it keeps the numbers of some crops as they came,
-beside the bytes that it writes.
+The process loads what runs a library and no compiler. It writes bytes to a file, which no one maps: each new page of a
+mapped target costs a fault. Of some crops it keeps the numbers as they came, beside their bytes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ import numpy as np
 
 from ..compiler.model import load
 from ..compiler.stream import abreast
+from ..compiler.stream import run as stream_run
 from ..compiler.stream.files import NpyFile
+from ..compiler.stream.lanes import Lane
 from ..compiler.stream.machine import Stream
-from ..compiler.stream.pieces import Pieces
 from ..errors import RunError
 
 if TYPE_CHECKING:
     from ..compiler.given import ArraysGiven
+    from ..compiler.stream.words import Port, StreamPlan
 
 Crop = tuple[int, int, int, int]  # rows and columns of a target, from and to
 Say = Callable[[int, int], None]
@@ -169,36 +171,30 @@ def _remove(group: Path) -> None:
 # ---------------------------------------------------------------------- in the process
 
 
-class ByteTarget:
-    """A target of float32 (rows, columns, channels) that goes to ``array`` of bytes, times ``scale``, and whose crops
-    are ``kept`` as they are."""
+@contextmanager
+def crops_kept(crops: Sequence[Crop], kept: Sequence[np.ndarray]) -> Iterator[None]:
+    """Streams of images of one output keep the numbers of ``crops`` in ``kept``, (rows, columns, channels), before they
+    become bytes."""
 
-    dtype = np.dtype(np.float32)
+    class Keeping(Lane):
+        def _take(self, plan: StreamPlan, port: Port, rows: np.ndarray) -> None:
+            top, left, own = self.written[port.name], 0, rows
+            if self.strip is not None and plan.columns is not None:
+                left = self.strip.placed[port.name][0]
+                own = plan.columns.cut(port.name, rows, self.strip.taken)
+            bottom, right = top + own.shape[2], left + own.shape[3]
+            for (first, end, begin, stop), place in zip(crops, kept):
+                a, b, c, d = max(top, first), min(bottom, end), max(left, begin), min(right, stop)
+                if a < b and c < d:
+                    part = own[0, :, a - top : b - top, c - left : d - left]
+                    place[a - first : b - first, c - begin : d - begin] = part.transpose(1, 2, 0)
+            super()._take(plan, port, rows)
 
-    def __init__(
-        self, array: ArraysGiven, scale: float, crops: Sequence[Crop], kept: Sequence[np.ndarray], threads: int
-    ) -> None:
-        self.shape, self._array, self._scale = tuple(array.shape), array, np.float32(scale)
-        self._crops, self._kept, self._pieces = crops, kept, Pieces(threads)
-
-    def __setitem__(self, slices: tuple[slice, slice, slice], rows: np.ndarray) -> None:
-        (top, bottom), (left, right) = (s.indices(n)[:2] for s, n in zip(slices[:2], self.shape))
-        for (first, end, begin, stop), kept in zip(self._crops, self._kept):
-            a, b, c, d = max(top, first), min(bottom, end), max(left, begin), min(right, stop)
-            if a < b and c < d:
-                kept[a - first : b - first, c - begin : d - begin] = rows[a - top : b - top, c - left : d - left]
-        mapped = isinstance(self._array, np.ndarray)
-        found = self._array[slices] if mapped else np.empty(rows.shape, np.uint8)
-        self._pieces.work(self._convert, found, rows)
-        if not mapped:
-            self._array[slices] = found
-
-    def _convert(self, here: np.ndarray, there: np.ndarray) -> None:
-        here[...] = as_bytes(there, self._scale)
-
-    def close(self) -> None:
-        """Ends its threads."""
-        self._pieces.close()
+    vars(stream_run)["Lane"] = Keeping
+    try:
+        yield
+    finally:
+        vars(stream_run)["Lane"] = Lane
 
 
 def as_bytes(numbers: np.ndarray, scale: np.float32) -> np.ndarray:
@@ -219,16 +215,12 @@ def own_bytes() -> int:
 
 def _stream(job: Job, mapped: bool) -> list[float]:
     """Seconds, those of processors, steps, and the most bytes of the process's own."""
-    if mapped:
-        source: ArraysGiven = np.load(job.source, mmap_mode="r")
-        target: ArraysGiven = np.lib.format.open_memmap(job.target, "w+", np.uint8, job.shape)
-    else:
-        source, target = job.source, NpyFile(Path(job.target), job.shape, "uint8")
-    folder = Path(job.target).parent
+    source: ArraysGiven = np.load(job.source, mmap_mode="r") if mapped else job.source
+    target, folder = NpyFile(Path(job.target), job.shape, "uint8"), Path(job.target).parent
     shapes = [(b - a, d - c, job.shape[2]) for a, b, c, d in job.crops]
     paths = [folder / f"crop-{i}.npy" for i in range(len(shapes))]
     kept = [np.lib.format.open_memmap(p, "w+", np.float32, shape) for p, shape in zip(paths, shapes)]
-    bytes_, most, seen = ByteTarget(target, job.target_scale, job.crops, kept, job.threads), 0, 0
+    most, seen = 0, 0
 
     def progress(done: int, rows: int) -> None:
         nonlocal most, seen
@@ -238,11 +230,12 @@ def _stream(job: Job, mapped: bool) -> list[float]:
             print("rows", done, rows, flush=True)
 
     counted = _counted_steps()
-    with load(job.library, job.threads) as model:
+    with load(job.library, job.threads) as model, crops_kept(job.crops, kept):
         start, busy = time.perf_counter(), time.process_time()
-        model.stream(source, bytes_, scale=job.scale, progress=progress, threads=job.threads)
+        model.stream(source, target, scale=job.scale, target_scale=job.target_scale, progress=progress,
+                     threads=job.threads)  # fmt: skip
         seconds, busy = time.perf_counter() - start, time.process_time() - busy
-    bytes_.close()
+    target.close()
     return [seconds, busy, counted(), max(most, own_bytes())]
 
 

@@ -6,12 +6,14 @@ import json
 import os
 import sys
 
+import halotile
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from halotile.benchmarks import limited
-from halotile.benchmarks.gigapixels import main, measure, table
-from halotile.benchmarks.limited import ByteTarget, Job, memory_group, run_limited
+from halotile.benchmarks.gigapixels import InMemory, _rates, main, measure, table
+from halotile.benchmarks.limited import Job, as_bytes, crops_kept, memory_group, run_limited
+from halotile.benchmarks.streams import opened_network
 from halotile.errors import RunError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="NOT RUN: limits of memory are Linux's")
@@ -47,25 +49,32 @@ def test_groups_are_gone_afterwards():
     assert not group.exists()
 
 
-@pytest.mark.parametrize("mapped", [True, False])
-def test_bytes_are_rounded_and_crops_stay_as_they_came(mapped):
-    random = np.random.default_rng(0)
-    rows, made = random.normal(0, 2, (8, 12, 3)).astype(np.float32), np.zeros((20, 30, 3), np.uint8)
+@pytest.mark.parametrize("budget", [None, 9 << 20])
+def test_crops_are_kept_as_they_came_before_they_become_bytes(tmp_path, budget):
+    """Of strips and of the whole width, across cuts and the last rows; bytes are theirs, and the next stream's crops
+    are its own."""
+    source, given = opened_network("espcn")
+    shapes = {given: (1, 3, "h:8..:4", 1200)}
+    with halotile.compile(source, shapes=shapes, stream=True, memory_budget=budget, threads=1) as model:
+        assert model.plan is not None and (model.plan.columns is None) == (budget is None)
+        x = np.random.default_rng(0).integers(0, 256, (60, 1200, 3), np.uint8)
+        whole = np.zeros((120, 2400, 3), np.float32)
+        model.stream(x, whole, scale=1 / 255)
+        crops = [(0, 120, 0, 2400), (90, 120, 700, 1900), (1, 3, 2399, 2400)]
+        kept = [np.full((b - a, d - c, 3), np.nan, np.float32) for a, b, c, d in crops]
+        found = np.zeros(whole.shape, np.uint8)
+        with crops_kept(crops, kept):
+            model.stream(x, found, scale=1 / 255, target_scale=100.0)
+        model.stream(x[::-1], np.zeros_like(found), scale=1 / 255, target_scale=100.0)
+    for (a, b, c, d), own in zip(crops, kept):
+        assert np.array_equal(own, whole[a:b, c:d])
+    assert np.array_equal(found, as_bytes(whole.copy(), np.float32(100)).astype(np.uint8))
 
-    class Other:
-        shape = made.shape
 
-        def __setitem__(self, slices, values):
-            made[slices] = values
-
-    kept = [np.zeros((6, 7, 3), np.float32), np.zeros((4, 4, 3), np.float32)]
-    target = ByteTarget(made if mapped else Other(), 100.0, [(6, 12, 10, 17), (15, 19, 0, 4)], kept, 1)
-    whole = rows.copy()
-    target[slice(4, 12), slice(14, 26), slice(None)] = rows
-    target.close()
-    assert np.array_equal(kept[0][:, 4:], whole[2:, :3]) and not kept[0][:, :4].any() and not kept[1].any()
-    assert np.array_equal(made[4:12, 14:26], np.clip(np.rint(whole * np.float32(100)), 0, 255).astype(np.uint8))
-    assert not made[:4].any() and not made[:, :14].any()
+def test_rates_are_of_the_fastest_run_and_of_all():
+    """Pixels a second, and of processors."""
+    plain, converted = [(1.0, 2.0), (3.0, 6.0)], [(4.0, 8.0), (4.0, 8.0)]
+    assert _rates([(plain, converted), ([(2.0, 1.0)] * 2, converted)], 8) == InMemory(8, 8, 4, 8 / 2.5, 2, 1)
 
 
 @pytest.mark.parametrize("groups", [True, False])
