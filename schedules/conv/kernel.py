@@ -20,6 +20,7 @@ from ..operators.te_graph import GroupGraph
 from ..words.group import Kernel, Request, Value, dtype_bytes
 from ..words.sizes import product, usual
 from ..words.tvm_types import Buffer, Expr
+from .cut_residuals import CutPlace, cuts_of
 from .facts import ConvFacts
 from .register_tile import Tile
 from .weight_prefetch import NextPanel, Runs, ask
@@ -405,6 +406,12 @@ class ConvKernel:
         reads = [v for v in group.inputs if v.constant is None and v is not self.facts.data and v.shape == shape]
         places = [(v, False) for v in reads] + [(v, True) for v in group.outputs]
         return [(v, w) for v, w in places if self.request.layout(v).block == self.lanes]
+
+    def cuts(self) -> list[CutPlace]:
+        """What an epilogue reads of larger images, beside its own place."""
+        found = cuts_of(self.request.group.nodes, self.output) if self.place is list else []
+        own = [p for p in found if p.value in self.request.group.inputs and p.value is not self.facts.data]
+        return [p for p in own if self.request.layout(p.value).block == self.lanes]
 
     def result(self, value: Value, n: Expr, block: Expr, position: list[Expr]) -> Expr:
         channel, zero = block * self.lanes, tirx.IntImm("int32", 0)

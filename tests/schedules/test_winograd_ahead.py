@@ -19,6 +19,8 @@ from halotile.benchmarks.graph import ExportForm, ModelGraph
 from halotile.benchmarks.layers import activation
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
+from halotile.schedules.conv.cut_residuals import CutPlace
+from halotile.schedules.conv.kernel import ConvKernel
 from halotile.schedules.conv.winograd import algorithm as winograd_algorithm
 from halotile.schedules.conv.winograd import choose as choose
 from halotile.schedules.conv.winograd import plan as winograd_plan
@@ -36,8 +38,11 @@ R = relax.op
 LANES = 16
 
 
-def layer(channels: int, width: int, plan: Any, asked: list[tuple[Any, int]]) -> Ahead:
-    """Hints of a layer with ``width`` columns of tiles, whose tensors begin at zero; ``asked`` gets (buffer, line)."""
+def layer(
+    channels: int, width: int, plan: Any, asked: list[tuple[Any, int]], cut: tuple[int, int] | None = None
+) -> Ahead:
+    """Hints of a layer with ``width`` columns of tiles, whose tensors begin at zero; ``asked`` gets (buffer, line). The
+    residual lies at the outputs' own place, or is a ``cut`` of a larger image, from that row and column on."""
     m, stride, columns = plan.transform.across.m, 8192, 2048  # elements between blocks, tiles of rows
 
     def origin(number: Any) -> Any:
@@ -66,7 +71,8 @@ def layer(channels: int, width: int, plan: Any, asked: list[tuple[Any, int]]) ->
         ctx=SimpleNamespace(buffer=lambda _: "residual"),
         offset=lambda n, channel, at: place(channel[0], at),
         is_windowed=lambda _: False,
-        places=lambda: [(facts.data, False), (facts.data, True)],
+        places=lambda: [(facts.data, False)] * (cut is None) + [(facts.data, True)],
+        cuts=lambda: [] if cut is None else [CutPlace(facts.data, cut)],
         result=lambda value, n, block, at: place(block, at),
     )
     return Ahead(fake, plan, origin, 1 << 20)  # type: ignore
@@ -77,8 +83,15 @@ def layer(channels: int, width: int, plan: Any, asked: list[tuple[Any, int]]) ->
     [(64, 13, 1, F6), (64, 13, 2, F6), (48, 9, 1, F6), (32, 13, 1, F6), (64, 13, 1, F4)],
 )
 @pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("cut", [None, (3, 5)])
 def test_every_line_is_asked_for(
-    channels: int, rows: int, row_tiles: int, t: Transform, at_once: bool, monkeypatch: pytest.MonkeyPatch
+    channels: int,
+    rows: int,
+    row_tiles: int,
+    t: Transform,
+    at_once: bool,
+    cut: tuple[int, int] | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Beside the channels several times; before them once, but for the lines that two runs share."""
     asked: list[tuple[Any, int]] = []
@@ -86,7 +99,7 @@ def test_every_line_is_asked_for(
     vectors, strip, blocks, width = 2, rows * row_tiles, channels // LANES, 1 << 9
     chunks = -(-blocks // vectors)
     plan = winograd_plan.WinogradPlan(t, (1 << 10, width), rows, vectors, strip, 9, chunks, 1, 0.0)
-    ahead, first = layer(channels, width, plan, asked), 3 * strip
+    ahead, first = layer(channels, width, plan, asked, cut), 3 * strip
     for chunk in range(chunks):
         for xi in range(t.products):
             for panel in range(row_tiles):
@@ -110,8 +123,9 @@ def test_every_line_is_asked_for(
         for j in range(t.across.m)
     }
     assert lines["data"] == wanted
+    down, right = cut or (0, 0)
     own = {
-        b * 8192 + i * 2048 + tile * t.across.m + j
+        b * 8192 + (i + down) * 2048 + tile * t.across.m + j + right
         for tile in range(first, first + strip)
         for b in range(chunks * vectors)
         for i in range(t.across.m)
@@ -122,13 +136,18 @@ def test_every_line_is_asked_for(
         assert len(asked) <= 1.8 * len(set(asked))
 
 
-def built(target: Target, inputs: list[np.ndarray]) -> tuple[Kernel, np.ndarray]:
-    """The last of three layers, which adds the first one's result; and what it gives."""
+def built(target: Target, inputs: list[np.ndarray], cut: bool = False) -> tuple[Kernel, np.ndarray]:
+    """The last of three layers, which adds the first one's result, or a ``cut`` of a larger first one's; and what it
+    gives."""
     k = random((32, 32, 3, 3), 2) / np.float32(17)
 
     def body(x: Any) -> Any:
         y = R.nn.relu(conv(x, k))
-        return R.nn.relu(conv(R.nn.relu(conv(y, k)), k) + y)
+        if not cut:
+            return R.nn.relu(conv(R.nn.relu(conv(y, k)), k) + y)
+        rows, columns = inputs[0].shape[2:]
+        inner = R.strided_slice(y, [2, 3], [0, 0], [rows - 3, columns - 1])
+        return R.nn.relu(conv(R.nn.relu(conv(inner, k)), k) + R.strided_slice(y, [2, 3], [2, 1], [rows - 1, columns]))
 
     build = staged(module_of(inputs, body), target, tiled=False)
     found = [kernel for kernel in build.kernels if "winograd" in kernel.schedule]
@@ -155,6 +174,22 @@ def test_only_tensors_from_memory_are_asked_for(cores: int, monkeypatch: pytest.
     assert hints(full[0]) == hints(near[0]) + rest  # residuals are read at once
     np.testing.assert_array_equal(far[1], near[1])
     np.testing.assert_array_equal(far[1], full[1])
+
+
+def test_cuts_of_larger_images_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a skip that begin behind the kept ones: as many hints as for one of the output's size, the same bits."""
+    roomy = replace(native(), vector_registers=32, vector_bits=512, l2_bytes=8 << 20, l3_bytes=1 << 30, cores=1)
+    plan = next(p for p in choose.least_plans(roomy, facts_of(32, 32, 61, 75)) if p.transform is F6)
+    monkeypatch.setattr(winograd_algorithm, "choose_plan", lambda *_, **__: replace(plan, cycles=0.0))
+    inputs = [random((1, 32, 64, 76), 1)]
+    near, far = (built(replace(roomy, l3_bytes=size), inputs, cut=True) for size in (1 << 30, 1 << 20))
+    rest = hints(far[0]) - hints(near[0]) - winograd_ahead._next_rows(plan)
+    assert 0 < rest <= 2
+    np.testing.assert_array_equal(far[1], near[1])
+    monkeypatch.setattr(ConvKernel, "cuts", lambda conv: [])
+    plain = built(replace(roomy, l3_bytes=1 << 20), inputs, cut=True)
+    assert hints(far[0]) == hints(plain[0]) + rest
+    np.testing.assert_array_equal(far[1], plain[1])
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import halotile
 import numpy as np
 import pytest
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.state import Options
+from halotile.schedules.conv.kernel import ConvKernel
 from halotile.schedules.words.layout import Layout
+from halotile.targets.detect import native
 from stream_models import Maker, random_graph
 from streamed_images import reference, same
 
@@ -99,3 +105,15 @@ def test_what_is_gathered_of_moved_rows():
     with halotile.compile(source, stream=6) as model:
         (wanted,) = reference(source, x).values()
         np.testing.assert_allclose(model(x), wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_skips_that_begin_behind_kept_rows_are_asked_for(monkeypatch):
+    """Where layers come from memory, the products of a step ask for a skip's rows as those of a whole image do."""
+    target = replace(native(), vector_registers=32, vector_bits=512, l2_bytes=1 << 20, l3_bytes=1 << 20)
+    source, counts = _residual(32, 96), []
+    for _ in range(2):
+        build = run_pipeline(source, Options(target, stream=48, stop_after="plan"))
+        kernels = [k for k in build.kernels if "winograd" in k.schedule and len(k.operands) > 4]
+        counts.append(sum(str(k.function).count("T.prefetch") for k in kernels))
+        monkeypatch.setattr(ConvKernel, "cuts", lambda conv: [])
+    assert counts[0] > counts[1]

@@ -4,7 +4,8 @@ A transform gathers tiles as fast as a core reads memory, and multiplies nothing
 read what is near. So each step of their reductions asks for a part of
 
     the next strip    rows of its tiles, without the columns that the tile before it reads too
-    residuals         rows of what the epilogue adds to the outputs of this chunk, and of windows that these go to
+    residuals         rows of what the epilogue adds to the outputs of this chunk, also of cuts of larger images, and
+                      of windows that the outputs go to
 
 one row of a tile for each xi, register tile and block of channels, of which each channel asks for 1 / lanes: at an even
 rate, since a core has few buffers for lines on their way, and a burst of hints holds up the products' own loads. Only
@@ -29,6 +30,7 @@ from ...instructions.prefetch import LINE, hint
 from ...words.group import Value, dtype_bytes
 from ...words.sizes import usual
 from ...words.tvm_types import Expr
+from ..cut_residuals import CutPlace
 from ..facts import ConvFacts
 from ..kernel import ConvKernel
 from ..weight_bandwidth import kept_bytes
@@ -99,7 +101,7 @@ class Ahead:
             return lambda _: []
         first, chunk, within = where
         inputs = self._inputs(first, within, xi, panel) if self._asks_next else []
-        values = [v for v in self._residuals() if 0 < self._residual_rows <= MOST]
+        values = self._residuals() if 0 < self._residual_rows <= MOST else []
 
         def runs(block: Expr) -> list[RowPrefetch]:
             found = [replace(run, begin=run.begin + block * apart) for run, apart in inputs]
@@ -164,10 +166,12 @@ class Ahead:
 
     # -- residuals -------------------------------------------------------------------------------
 
-    def _residuals(self) -> list[Value]:
+    def _residuals(self) -> list[CutPlace]:
+        """What the epilogue reads, at its own place or so far from it, and windows that it writes."""
         over = bool(self.conv.request.limits.once)  # results go where residuals were asked for
         wanted = [v for v, written in self.conv.places() if not written or (self.conv.is_windowed(v) and not over)]
-        return [v for v in wanted if self._is_far(v)]
+        found = [CutPlace(v, (0, 0)) for v in wanted] + self.conv.cuts()
+        return [place for place in found if self._is_far(place.value)]
 
     @property
     def _residual_rows(self) -> int:
@@ -176,7 +180,7 @@ class Ahead:
         return -(-self.plan.rows * self.plan.vectors // (self.plan.transform.across.extent * blocks))
 
     def _adds(
-        self, values: list[Value], first: Expr, chunk: SizeLike, xi: Expr, panel: Expr, slot: int
+        self, values: list[CutPlace], first: Expr, chunk: SizeLike, xi: Expr, panel: Expr, slot: int
     ) -> list[RowPrefetch]:
         """Rows of ``values`` that share of a row of xi asks for."""
         conv, plan, t = self.conv, self.plan, self.plan.transform
@@ -193,10 +197,10 @@ class Ahead:
         return [
             RowPrefetch(
                 conv.ctx.buffer(v),
-                conv.bind(conv.result(v, at.n, block, position), FAR),
+                conv.bind(conv.result(v, at.n, block, [p + s for p, s in zip(position, shift)]), FAR),
                 across.m,
                 across.m * conv.lanes,
                 fresh,
             )
-            for v in values
+            for v, shift in values
         ]
