@@ -27,9 +27,10 @@ from ..math import exponential, powers, remainder, trigonometry, wrapping
 from ..words.sizes import dim_of, narrowed, surely
 from ..words.tvm_types import Expr, Operation
 from .decided import Parted, end_of, is_known, on_indices
-from .written_out import gate_parts, is_rounded, narrows, normal_argument
+from .written_out import children, gate_parts, half_gelu, is_rounded, narrows, normal_argument, widened
 
 Source = Callable[[tuple[Expr, ...]], Expr]
+Part = Callable[[Expr], Expr]  # of the body of a stage
 
 _BINARY: dict[type, Callable[[Expr, Expr], Expr]] = {
     prim.Add: lambda a, b: a + b,
@@ -79,9 +80,11 @@ class Inliner:
         simplify: Callable[[Expr], Expr] | None = None,
         rounds: bool = True,
         amend: trigonometry.Amend | None = None,
+        halves: bool = False,
     ) -> None:
         self.sources = sources
         self._rounds = rounds
+        self._halves = halves  # computes in float16 what has a form of its own there
         self._amend = amend
         self._bind = bind
         self._guard = guard
@@ -98,7 +101,7 @@ class Inliner:
         self.divided: list[tuple[Expr, Expr]] = []  # axes that are divided, and by what
         self.parted: Parted | None = None  # an axis whose quotient and remainder are known
         self._cache: dict[
-            tuple[tuple[Operation, int], bool, tuple[int, ...]], list[tuple[tuple[Expr, ...], Expr]]
+            tuple[tuple[Operation, int], Part | None, tuple[int, ...]], list[tuple[tuple[Expr, ...], Expr]]
         ] = {}
 
     def bind(self, value: Expr) -> Expr:
@@ -106,13 +109,13 @@ class Inliner:
             return value
         return self._bind(value)
 
-    def at(self, tensor: te.Tensor, indices: Sequence[Expr], wide: bool = False) -> Expr:
-        """The element of ``tensor`` at ``indices``, as an expression; ``wide``: before its stage narrows it."""
+    def at(self, tensor: te.Tensor, indices: Sequence[Expr], part: Part | None = None) -> Expr:
+        """The element of ``tensor`` at ``indices``, as an expression, or the ``part`` of its stage's body."""
         source = self.sources.get(key(tensor))
         indices = tuple(indices)
         if source is None and not isinstance(tensor.op, te.ComputeOp):
             raise ValueError(f"stage {tensor.op.name} can't be inlined")
-        entries = self._cache.setdefault((key(tensor), wide, _hash(indices)), [])
+        entries = self._cache.setdefault((key(tensor), part, _hash(indices)), [])
         for known, value in entries:
             if all(tvm_ffi.structural_equal(a, b) for a, b in zip(known, indices)):
                 return value
@@ -125,7 +128,7 @@ class Inliner:
             axes = {axis.var: index for axis, index in zip(tensor.op.axis, indices)}
             self.declare(tensor.op)
             body = tensor.op.body[tensor.value_index]
-            body = tirx.Cast("int32", body.value) if wide else body
+            body = part(body) if part else body
             if exponential.BELOW_ZERO in tensor.op.attrs:
                 value = exponential.exp_of_negative(self.bind(self.expression(body.args[0], axes)), self.bind)
             else:
@@ -192,8 +195,12 @@ class Inliner:
 
     def _cast(self, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
         """A cast; of what a stage here has narrowed, that of the number itself."""
+        part = half_gelu(expr) if self._halves else None
+        if part is not None and key(expr.value.args[0]) not in self.sources:
+            x = self._read(expr.value, axes, part)
+            return exponential.gelu_of_half(self.bind(tirx.Cast(expr.ty, x)), self.bind)
         held = narrows(expr) and key(expr.value.args[0]) not in self.sources
-        value = self._read(expr.value, axes, wide=True) if held else self.expression(expr.value, axes)
+        value = self._read(expr.value, axes, widened) if held else self.expression(expr.value, axes)
         return value.astype(str(expr.ty.dtype)) if held else tirx.Cast(expr.ty, value)
 
     def _operation(self, kind: type, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
@@ -343,11 +350,11 @@ class Inliner:
         known = self._extents.get(index) if isinstance(index, tirx.Var) else None
         return known is not None and surely(lambda: known <= dim_of(extent))
 
-    def _read(self, load: Expr, axes: dict[Expr, Expr], wide: bool = False) -> Expr:
+    def _read(self, load: Expr, axes: dict[Expr, Expr], part: Part | None = None) -> Expr:
         self._indexing += 1
         indices = [_thin(self.expression(i, axes)) for i in load.args[1:]]
         self._indexing -= 1
-        return self.at(load.args[0], indices, wide)
+        return self.at(load.args[0], indices, part)
 
     def _call(self, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
         name = expr.op.name if isinstance(expr.op, tvm.ir.Op) else ""
@@ -436,15 +443,3 @@ def _thin(index: Expr) -> Expr:
 
 def _hash(indices: tuple[Expr, ...]) -> tuple[int, ...]:
     return tuple(i if isinstance(i, int) else tvm_ffi.structural_hash(i) for i in indices)
-
-
-def children(expr: Expr) -> list[Expr]:
-    """The sub-expressions of anything but a call."""
-    if not isinstance(expr, tvm.ir.Expr) or isinstance(expr, (tirx.Var, prim.IntImm, prim.FloatImm)):
-        return []
-    found = []
-    for field in ("a", "b", "value", "condition", "true_value", "false_value", "body"):
-        part = getattr(expr, field, None)
-        if isinstance(part, tvm.ir.Expr):
-            found.append(part)
-    return found

@@ -4,11 +4,16 @@
     a * sigmoid(x)                     a gate
     int32(uint8(x)), 0 <= x <= 255     x
     float32(uint8(x))                  float32(x), where x is such an int32
+    float16(gelu(float32(x)))          GELU of float16 numbers
 """
 
 from __future__ import annotations
 
-from tvm import te
+from collections.abc import Callable
+
+import tvm
+import tvm_ffi
+from tvm import te, tirx
 from tvm.ir import Call
 from tvm.ir.prim import expr as prim
 
@@ -57,6 +62,43 @@ def is_rounded(expr: Expr) -> bool:
     tensor = expr.args[0]
     body = tensor.op.body[tensor.value_index] if isinstance(tensor.op, te.ComputeOp) else None
     return isinstance(body, prim.Cast) and str(body.value.ty.dtype) == "float16" and str(body.ty.dtype) == "float32"
+
+
+def widened(cast: Expr) -> Expr:
+    """The number that the body of a stage narrows, as an int32."""
+    return tirx.Cast("int32", cast.value)
+
+
+def half_gelu(cast: Expr) -> Callable[[Expr], Expr] | None:
+    """The part x of the body of a stage x * (0.5 + erf(x * sqrt(0.5)) * 0.5), where ``cast`` rounds an element of it to
+    float16 and x is one of float16 that is widened."""
+    expr = cast.value
+    if str(cast.ty.dtype) != "float16" or not isinstance(expr, Call):
+        return None
+    if getattr(expr.op, "name", "") != "te.tensor_load" or not isinstance(expr.args[0].op, te.ComputeOp):
+        return None
+    body = expr.args[0].op.body[expr.args[0].value_index]
+    if not isinstance(body, prim.Mul) or not isinstance(body.b, prim.Add):
+        return None
+    x = normal_argument(body.b)
+    found = x is not None and is_rounded(x) and tvm_ffi.structural_equal(x, body.a)
+    return _first_factor if found else None
+
+
+def _first_factor(product: Expr) -> Expr:
+    return product.a
+
+
+def children(expr: Expr) -> list[Expr]:
+    """The sub-expressions of anything but a call."""
+    if not isinstance(expr, tvm.ir.Expr) or isinstance(expr, (tirx.Var, prim.IntImm, prim.FloatImm)):
+        return []
+    found = []
+    for field in ("a", "b", "value", "condition", "true_value", "false_value", "body"):
+        part = getattr(expr, field, None)
+        if isinstance(part, tvm.ir.Expr):
+            found.append(part)
+    return found
 
 
 def _is(expr: Expr, value: float) -> bool:

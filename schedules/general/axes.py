@@ -11,7 +11,7 @@ from tvm.ir import Call
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 
-from ..emit.inline import children
+from ..emit.written_out import children
 from ..words.dims import Open
 from ..words.sizes import dim_of
 from ..words.tvm_types import Expr, Stmt

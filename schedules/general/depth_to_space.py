@@ -27,7 +27,7 @@ from functools import partial
 from tvm import tirx
 from tvm.ir.prim import expr as prim
 
-from ..emit.inline import children
+from ..emit.written_out import children
 from ..kernel.context import Context
 from ..words.tvm_types import Expr
 

@@ -20,8 +20,8 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir.prim import expr as prim
 
-from ..emit.inline import children
 from ..emit.vector_reads import index
+from ..emit.written_out import children
 from ..words.dims import Open, is_open, maximum, minimum, to_index
 from ..words.sizes import dim_of, usual
 from ..words.tvm_types import Expr

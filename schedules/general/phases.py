@@ -18,7 +18,8 @@ import tvm_ffi
 from tvm import te, tirx
 from tvm.ir import Call
 
-from ..emit.inline import Inliner, Source, children, key
+from ..emit.inline import Inliner, Source, key
+from ..emit.written_out import children
 from ..operators.separable_windows import folded, separated
 from ..operators.te_graph import GroupGraph
 from ..operators.te_stages import COSTLY, STORED, TABLE, is_costly, is_reduce

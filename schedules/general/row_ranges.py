@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from tvm import sym, tirx
 from tvm.ir.prim import expr as prim
 
-from ..emit.inline import children
+from ..emit.written_out import children
 from ..kernel.context import Context
 from ..words.tvm_types import Expr
 

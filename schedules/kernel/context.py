@@ -282,9 +282,9 @@ class Context:
         for value in self.graph.group.inputs:
             table[key(self.graph.tensors[value])] = self.source(value)
         table.update(sources or {})
-        rounds = self.request.target.rounds
+        target = self.request.target
         names = (self.k.bind, self.k.amend) if bind else (None, None)
-        made = Inliner(table, names[0], self.k.guard, self._decided, rounds, names[1])
+        made = Inliner(table, names[0], self.k.guard, self._decided, target.rounds, names[1], target.in_halves)
         made.parted = self.parted
         return made
 

@@ -310,6 +310,29 @@ def normal_cdf(x: Expr, bind: Bind, rounded: bool = False) -> Expr:
     return _clamped(bind(c * poly(z, p) / poly(z, q)), -0.5, 0.5, bind) + f32(0.5)
 
 
+def gelu_of_half(x: Expr, bind: Bind) -> Expr:
+    """x (1 + erf(x / sqrt 2)) / 2 of a float16 number in float16; NaN stays, 0 and ``x`` beyond 4. Off by less than
+    1.3e-3 of ``x``, of negative ones by less than 9e-4 at all; a rounding of the exact result is off by up to 4.9e-4 of
+    it.
+
+    It is max(x, 0) - t (1 - t / 4)^2 R(t) with t = min(|x|, 4), the tail of the distribution: what is subtracted is at
+    most 0.17, so that its roundings are smaller than those of x, and there is none near 4, where it ends. R is a
+    minimax fit of that product, 4.2e-4, with R(0) = 1 / 2 and coefficients rounded to float16."""
+
+    def f16(value: float) -> Expr:
+        return tirx.FloatImm("float16", value)
+
+    zero = tirx.IntImm("int16", 0)
+    size = bind(tirx.abs(x))
+    t = bind(tirx.Select(size > f16(4.0), f16(4.0), size))
+    v, square = bind(t * f16(-0.25) + f16(1.0)), bind(t * t)
+    low = bind(t * f16(-0.145263671875) + f16(0.5))
+    high = bind(t * f16(0.06976318359375) + f16(-0.1337890625))
+    r = bind((square * f16(-0.0089111328125) + high) * square + low)
+    above = bind(tirx.reinterpret("float16", tirx.max(tirx.reinterpret("int16", x), zero)))  # NaN is in t
+    return above - t * r * v * v
+
+
 BELOW_ZERO = "halotile.below_zero"  # attribute of a TE stage exp(x) in float32 whose x is never above 0
 LIBM = {"expm1f": expm1, "atanf": atan}  # by the names of the C library's
 FLOAT32 = {"tirx.exp": exp, "tirx.log": log, "tirx.sigmoid": sigmoid, "tirx.tanh": tanh, "tirx.erf": erf}

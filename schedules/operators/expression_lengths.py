@@ -19,7 +19,8 @@ from tvm import te, tirx
 from tvm.ir import Call
 from tvm.ir.prim import expr as prim
 
-from ..emit.inline import children, key
+from ..emit.inline import key
+from ..emit.written_out import children
 from ..math.wrapping import division, wraps
 from ..words.group import Node, Value
 from ..words.tvm_types import Expr

@@ -28,6 +28,14 @@ def gelus(rows: int, width: int) -> onnx.ModelProto:
     return net.model(net.add("Gelu", net.add("MatMul", "x0", net.const(np.eye(width, dtype=np.float32)))), opset=20)
 
 
+def between(rows: int, width: int) -> onnx.ModelProto:
+    """The same, and another such product behind it, by which its result is float16 too."""
+    net = Net((rows, width))
+    one = np.eye(width, dtype=np.float32)
+    y = net.add("Gelu", net.add("MatMul", "x0", net.const(one)))
+    return net.model(net.add("MatMul", y, net.const(one.copy())), opset=20)
+
+
 def options(model: onnx.ModelProto, precision: str, **more: object) -> Options:
     found = largest_of(model, precision)
     return Options(resolve(PI5), precision=precision, halves=found, threads=1, **more)  # type: ignore[arg-type]
@@ -49,6 +57,47 @@ def test_gelu_of_float16_has_no_division() -> None:
             loops = [loop for code in m.functions(text).values() for loop in m.loops(code)]
             lines = max(([i.text for i in loop.instructions] for loop in loops), key=_added)
             assert 0 < sum(line.startswith(("mov v", "mov\tv")) for line in lines) <= 5 / 8 * _added(lines)
+
+
+@pytest.mark.skipif(
+    not any(shutil.which(f"llvm-objdump{v}") for v in ("", *(f"-{n}" for n in range(14, 31)))),
+    reason="NOT RUN: llvm-objdump is not installed (Debian: llvm)",
+)
+def test_gelu_from_float16_to_float16_has_no_float32() -> None:
+    """Eight lanes at a time; where its result stays float32, and in builds without float16, it has four."""
+    for make, precision, half in ((between, "float16", True), (gelus, "float16", False), (between, "float32", False)):
+        model = make(31, 67)
+        kernels = run_pipeline(model, options(model, precision, stop_after="plan")).kernels
+        objects = [m.object_of(k, resolve(PI5)) for k in kernels]
+        functions = m.functions(m.disassembly(objects, resolve(PI5), m.tools().objdump)).values()
+        lines = [i.text for code in functions for loop in m.loops(code) for i in loop.instructions]
+        assert any("smax" in line and ".8h" in line for line in lines) == half
+        assert any("fmla" in line and ".4s" in line for line in lines) != half
+
+
+def test_gelu_of_every_float16(tmp_path: Path) -> None:
+    """As near as is said of it; 0 and x beyond 4; NaN stays."""
+    run = emulator(resolve(PI5))
+    needs(run[0])
+    needs_zig()
+    numbers = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    numbers = numbers[np.isfinite(numbers)]
+    width = 67
+    x = np.resize(np.random.default_rng(5).permutation(numbers), (-(-len(numbers) // width), width))
+    x = np.concatenate([x, np.full((2, width), np.nan, np.float16)]).astype(np.float32)
+    x[-1] = -x[-1]  # of the other sign
+    model = between(*x.shape)
+    run_pipeline(model, options(model, "float16", formats=("exe",)), output=tmp_path)
+    with RemoteModel(tmp_path, " ".join(run)) as remote:
+        (value,) = remote({"x0": x}).values()
+    assert np.isnan(value[-2:]).all()
+    x, value = x[:-2].astype(np.float64), value[:-2].astype(np.float64)
+    assert set(x.ravel().astype(np.float16)) == set(numbers)
+    exact = np.vectorize(lambda v: v * 0.5 * math.erfc(-v * 0.5**0.5))(x)
+    error, size = np.abs(value - exact), np.abs(x)
+    assert (error <= 1.3e-3 * size + 2.0**-24).all()
+    assert (error[x < 0] <= 9e-4).all()
+    np.testing.assert_array_equal(value[size >= 4], np.maximum(x, 0)[size >= 4])
 
 
 def _added(lines: list[str]) -> int:
