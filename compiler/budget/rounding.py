@@ -4,9 +4,10 @@
                         float16     y = r(conv(r(x), r(w)) + noise)   r: eleven bits
                                     z = r(y + other)                  what follows float16 (passes/halves)
 
-Sums of bfloat16 products are float32's own. Those of float16 round each of the terms of a run (SPAN, schedules/kernel):
-errors of random signs, each a sixth of the square of half a step of the sum so far, so that an output is off by
-``u * sqrt((run + 1) / 12 * sum of (x w)**2)``, u = 2**-11. The noise is drawn with that size.
+Sums of bfloat16 products are float32's own. Those of float16 round each of the terms of a run, and the sums of runs
+(schedules/kernel/half_sums.py): errors of random signs, whose squares are a sixth of that of half a step of the sum so
+far, so that an output is off by ``u * sqrt((run + runs) / 12 * sum of (x w)**2)``, u = 2**-11. The noise is drawn with
+that size.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from ...schedules.kernel.half_sums import SPAN
+from ...schedules.kernel.half_sums import MOST, SHORT, SPAN
 
 KINDS = {"bfloat16": TensorProto.BFLOAT16, "float16": TensorProto.FLOAT16}
 FOLLOWING = ("Add", "Sub", "Mul", "Max", "Min", "Relu", "LeakyRelu")  # round what they make to float16, too
@@ -39,6 +40,14 @@ def rounded(model: onnx.ModelProto, precision: Mapping[str, str]) -> onnx.ModelP
     copy.graph.node.extend(nodes)
     copy.graph.initializer.extend(work.weights.values())
     return copy
+
+
+def _roundings(terms: int, narrow: bool) -> int:
+    """How many roundings of the size of a sum of so many products are as large as those of all its parts; ``narrow``:
+    sums of runs are float16 too, where these are few."""
+    if terms <= SPAN or not narrow or terms > MOST:
+        return min(terms, SPAN) + 1
+    return SHORT + -(-terms // SHORT)
 
 
 class _RoundingWork:
@@ -97,7 +106,7 @@ class _RoundingWork:
         own.CopyFrom(node)
         own.output[0] = self._name("plain")
         size, noise, off = (self._name(w) for w in ("size", "noise", "off"))
-        scale = self._constant(np.float32(UNIT * math.sqrt((min(terms, SPAN) + 1) / 12)))
+        scale = self._constant(np.float32(UNIT * math.sqrt(_roundings(terms, node.op_type == "Conv") / 12)))
         return [
             own, *square, sums,
             helper.make_node("Sqrt", [sums.output[0]], [size]),

@@ -1,6 +1,7 @@
 """How large the numbers around each node of a model are, by which layers may be in float16 (passes/halves).
 
-    largest_of("m.onnx", "float16", "samples.npz") -> {node: largest magnitude that it reads or makes}
+    largest_of("m.onnx", "float16", "samples.npz") -> {node: largest magnitude that it reads or makes,
+                                                       node + READ: the same of what a product multiplies by weights}
 
 ONNX Runtime computes the model in float32 for the samples; without any, for the random inputs that a comparison with it
 takes, or for those of the smallest integers, whichever leave more numbers finite: a mask of twos makes NaN of all. What
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import HalotileError, UnsupportedError
+from ...passes.halves.partial_sums import READ
 from ..cache.keys import key_of
 from ..cache.store import Cache
 from ..options import Fixed, Shapes
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
     from ..given import ModelGiven
 
-FORM = "3"  # of what the cache keeps
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+FORM = "4"  # of what the cache keeps
 
 
 def largest_of(
@@ -113,7 +116,10 @@ def _by_node(model: onnx.ModelProto, found: Mapping[str, tuple[float, float]]) -
     for node in model.graph.node:
         sizes = [max(abs(v) for v in found[name]) for name in (*node.input, *node.output) if name in found]
         if sizes and all(map(math.isfinite, sizes)):  # what is infinite is not told, and so stays in float32
-            result[node.name or next(filter(None, node.output), "")] = max(sizes)
+            name = node.name or next(filter(None, node.output), "")
+            result[name] = max(sizes)
+            if node.op_type in PRODUCTS and node.input[0] in found:
+                result[name + READ] = max(abs(v) for v in found[node.input[0]])
     return result
 
 

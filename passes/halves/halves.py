@@ -10,7 +10,8 @@
   in the stores before it, so that float16 is what lies in memory.
 
 A layer stays in float32 where a number that it reads, sums or makes may leave float16's range, whose end is 65,504:
-``largest`` knows by a node of the model the largest magnitude around it, of which ROOM times as much has to fit.
+``largest`` knows by a node of the model the largest magnitude around it, of which ROOM times as much has to fit, and
+what sums of a product's terms can become by it (:mod:`.partial_sums`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ..simplify.graph import CONST, INPUT, GraphNode
 from ..simplify.rule import RewriteBuilder
 from ..sweep import opened
 from .attentions import WeighedValues, weighed_values
+from .partial_sums import most_of_sums
 from .pays import slower
 from .spread import most_growth
 
@@ -176,6 +178,8 @@ class _HalvesWork:
             return "nothing is known of the size of its numbers"
         if seen and not ROOM * max(seen) <= END:
             return f"its numbers reach {max(seen):.3g}, and float16's range ends at {END:,.0f}"
+        if product and (sums := most_of_sums(node, self.largest)) > END:
+            return f"sums of some of its terms could reach {sums:.3g}, and float16's range ends at {END:,.0f}"
         return None
 
     def _narrow(self, node: GraphNode) -> None:

@@ -46,7 +46,7 @@ from tvm import tirx
 from ....targets.target import Target
 from ...instructions.opaque_numbers import any_number
 from ...kernel.context import Context
-from ...kernel.half_sums import HalfSums, blocks_in_runs, in_runs, run_steps
+from ...kernel.half_sums import HalfSums, blocks_in_runs, run_steps
 from ...kernel.work_sharing import has_long_bands
 from ...words.group import Kernel, Packed, Request, dtype_bytes
 from ...words.tvm_types import Buffer, Expr
@@ -376,10 +376,11 @@ def _tiles(conv: ConvKernel, segments: list[ChannelSegment], weights: Buffer, at
                 begin = tirx.Select(part > 0, conv.sums[place + z * lanes + v], begin)
             k.store(acc, z * lanes + v, begin)
         offset = panel
-        run = run_steps(facts.taps * segments[0].lanes)  # blocks of channels that are summed before they are added up
+        terms = facts.group_in * facts.taps
+        run = run_steps(facts.taps * segments[0].lanes, terms)  # blocks of channels that are summed, then added up
         wide = None
-        if in_runs(dtype, facts.group_in * facts.taps) and sum(-(-s.blocks // run) for s in segments) > 1:
-            wide = HalfSums(k, acc, tile.positions * tile.blocks, lanes)
+        if sum(-(-s.blocks // run) for s in segments) > 1:
+            wide = HalfSums.of(conv.ctx, acc, (tile.positions * tile.blocks, lanes), terms)
         share = offset + conv.next.share(conv.bind, conv.number) if conv.next is not None else None
         below = row_below(conv, n, group, origins) if conv.below is not None else None
         last = partial(k.when, part == conv.parts - 1) if conv.parts > 1 else nullcontext
