@@ -17,7 +17,7 @@ what sums of a product's terms can become by it (:mod:`.partial_sums`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,7 +34,7 @@ from ..simplify.graph import CONST, INPUT, GraphNode
 from ..simplify.rule import RewriteBuilder
 from ..sweep import opened
 from .attentions import WeighedValues, weighed_values
-from .partial_sums import most_of_sums
+from .partial_sums import SEVEN, most_of_sums
 from .pays import slower
 from .spread import most_growth
 
@@ -82,7 +82,8 @@ class Halves:
         work = _HalvesWork(graph, self.largest or {}, self.policy, attentions)
         able = [n for n in order if is_product(n) and work.why_not(n, True) is None]
         chosen = self.policy.layers is not None  # by what layers without transforms round
-        target = replace(target, half_growth=0.0 if chosen else most_growth(order, graph.outputs, able))
+        growth = 0.0 if chosen else most_growth(order, graph.outputs, able, work.has_room_for_seven(able))
+        target = replace(target, half_growth=growth)
         if why := slower(able, target, self.policy, chosen):
             return Result(module, False, (f"all layers stay in float32: {why}",))
         for node in order:
@@ -181,6 +182,11 @@ class _HalvesWork:
         if product and (sums := most_of_sums(node, self.largest)) > END:
             return f"sums of some of its terms could reach {sums:.3g}, and float16's range ends at {END:,.0f}"
         return None
+
+    def has_room_for_seven(self, products: Sequence[GraphNode]) -> bool:
+        """True if the sums of seven products of halves stay in the range in all of ``products``, which are able to be
+        in float16."""
+        return all(SEVEN * most_of_sums(node, self.largest) <= END for node in products)
 
     def _narrow(self, node: GraphNode) -> None:
         b = RewriteBuilder(self.graph, node)

@@ -21,15 +21,14 @@ back as well. Errors are as in the matrix product; images stay apart. Off under 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import tirx
 
-from ..instructions.load_order import keep_loads
 from ..instructions.opaque_numbers import any_number
 from ..kernel.half_sums import HALF
 from ..kernel.work_sharing import has_bands
@@ -41,7 +40,8 @@ from .direct.kernel import OWN_GROUPS, tile_space
 from .facts import ConvFacts
 from .kernel import PARALLEL_FLOPS, ConvKernel, finish, new_context
 from .register_tile import Space, Tile, choose_tile, step_cycles
-from .weight_prefetch import next_panel, prefetch
+from .strassen_steps import add_runs, allowed, holds_channels, loaded, multiply_block, run_cycles
+from .weight_prefetch import next_panel
 
 if TYPE_CHECKING:
     from ..words.size_like import SizeLike
@@ -59,7 +59,7 @@ def halves_share(request: Request, facts: ConvFacts) -> float | None:
     gain nothing. They are for 1 x 1 layers computed whole, with whole vectors in both halves of the channels and
     blocked input straight from memory."""
     target = request.target
-    if not request.policy.strassen or request.limits.closing or facts.output.dtype == HALF:
+    if not request.policy.strassen or request.limits.closing or not allowed(target, facts.output.dtype):
         return None
     if request.box is not None or target.memory_kind == "scratchpad" or len(facts.out_spatial) != 2:
         return None
@@ -84,9 +84,11 @@ def halves_share(request: Request, facts: ConvFacts) -> float | None:
     elif facts.data.shape[0] % request.workers:
         wanted = SHARED_GAIN
     element = dtype_bytes(facts.output.dtype)
-    step = max(step_cycles(target, half), half.blocks * target.vector_bits / 8 / target.fitted.memory.beside)
+    cycles = step_cycles(target, half, holds_channels(target, facts.output.dtype))
+    step = max(cycles, half.blocks * target.vector_bits / 8 / target.fitted.memory.beside)
     fewer = PRODUCTS * -(-pairs // half.columns) * (vectors // half.blocks) * depth * step
-    more = pairs * vectors * fitted.conv_state + pairs * depth / lanes * fitted.conv_sum
+    state = fitted.conv_state + run_cycles(facts.output.dtype, facts.channels, lanes)
+    more = pairs * vectors * state + pairs * depth / lanes * fitted.conv_sum
     read = (half.blocks * lanes + half.columns) * element / step  # bytes a cycle, weights and left operands
     if read > target.far_bytes and target.l2_bytes:
         lefts = pairs * depth * element * len(_copied(request, facts))
@@ -126,7 +128,8 @@ def _tile(request: Request, facts: ConvFacts) -> Tile:
     vectors = facts.outputs // 2 // request.target.lanes(facts.output.dtype)
     alone = facts.data.shape[0] % request.workers == 0 or _by_panels(request, facts)
     pairs = -(-_pairs(facts) // (1 if alone else request.workers))
-    return choose_tile(request.target, Space(1, pairs, vectors, vectors))
+    elements = holds_channels(request.target, facts.output.dtype)
+    return choose_tile(request.target, Space(1, pairs, vectors, vectors, elements=elements))
 
 
 def halves_bytes(request: Request, facts: ConvFacts) -> int:
@@ -167,6 +170,7 @@ class _Halves:
         self.conv, self.k, self.ctx, self.facts = conv, conv.k, conv.ctx, conv.facts
         self.lanes, self.tile, request = conv.lanes, conv.tile, conv.request
         self.dtype = self.facts.output.dtype
+        self.half = self.dtype == HALF
         self.depth = self.facts.channels // 2 // self.lanes  # blocks of input channels of a half
         self.vectors = self.facts.outputs // 2 // self.lanes
         self.panels = self.vectors // self.tile.blocks
@@ -279,14 +283,14 @@ class _Halves:
         """Where a tile of a left operand begins, within those of a block of tiles."""
         return ((slot * self.block_tiles + tile) * self.depth + block) * (self.tile.columns * self.lanes)
 
-    def _data(self, image: Expr, block: Expr, position: Expr, lane: Expr) -> Expr:
-        """An input that position ``position`` of the outputs reads."""
+    def _data(self, image: Expr, block: Expr, position: Expr, lane: Expr) -> tuple[Buffer, Expr]:
+        """Where an input lies that position ``position`` of the outputs reads: a buffer, and an index."""
         layout, width = self.conv.request.layout(self.facts.data), self.facts.out_spatial[1]
         rows, columns = self.facts.strides
         if self.flat:
-            return self.conv.read(self.facts.data)[layout.offset([image, 0, 0, position], block, lane)]
+            return self.conv.read(self.facts.data), layout.offset([image, 0, 0, position], block, lane)
         at = [image, 0, tirx.floordiv(position, width) * rows, tirx.floormod(position, width) * columns]
-        return self.conv.read(self.facts.data)[self.ctx.analyzer.simplify(layout.offset(at, block, lane))]
+        return self.conv.read(self.facts.data), self.ctx.analyzer.simplify(layout.offset(at, block, lane))
 
     def _sums(
         self, image: Expr, first: Expr, start: Expr, count: Expr, depth: int, lefts: Buffer, base: Expr, begin: Expr = 0
@@ -303,7 +307,7 @@ class _Halves:
                 with k.loop(self.lanes, "vectorized", "v") as v:
                     ctx.ranged(v, self.lanes)
                     a11, a12, a21, a22 = (
-                        k.bind(self._data(image, block + half * self.depth, position, v))
+                        k.bind(loaded(*self._data(image, block + half * self.depth, position, v)))
                         for position in (even, odd)
                         for half in (0, 1)
                     )
@@ -316,12 +320,12 @@ class _Halves:
 
     def _left(
         self, number: int, image: Expr, pair: Expr, t: Expr, block: Expr, c: Expr, lefts: Buffer, base: Expr
-    ) -> Expr:
-        """How the elements of the left operand of a product are read, by pair of the tile."""
+    ) -> Callable[[Expr], tuple[Buffer, Expr]]:
+        """Where the elements of the left operand of a product lie, by pair of the tile."""
         slot = self.slots.get(number)
         if slot is not None:
             place = base + self._place(slot, t, block) + c
-            return lambda x: lefts[place + x * self.lanes]
+            return lambda x: (lefts, place + x * self.lanes)
         half, odd = (1 if number in (1, 6) else 0), (1 if number == 6 else 0)
         return lambda x: self._data(image, block + half * self.depth, self.conv.at(pair + x, odd), c)
 
@@ -348,57 +352,51 @@ class _Halves:
         following = next_panel(target, self.tile, steps, self.block_tiles, self.depth, dtype_bytes(self.dtype))
 
         @contextmanager
-        def product(number: int, begin: tuple[Buffer, ...]) -> Iterator[tuple[Buffer, Expr, Expr]]:
+        def product(
+            number: int, begin: tuple[Buffer, ...], keep: Buffer | None = None
+        ) -> Iterator[tuple[Buffer, Expr, Expr]]:
             with k.loop(count, name="t") as t:
                 ctx.ranged(t, self.block_tiles)
                 pair, at = self._pair(first, start + t), t * size
-                acc = self._begin([(s, at) for s in begin])
+                acc = None if self.half else self._begin([(s, at) for s in begin])
                 begins = (panel * PRODUCTS + number) * steps
                 if lanes * blocks > DISTANCES and target.is_aarch64:
                     begins = panel * (PRODUCTS * steps) + any_number(target, number * steps)
                 offset = self._bind(begins, self.panels * PRODUCTS * steps)
                 share = offset + following.share(self._bind, t) if following is not None else None
-                with ExitStack() as loops:
-                    block = loops.enter_context(k.loop(self.depth, name="cb"))
-                    ctx.ranged(block, self.depth)
-                    if following is not None and not following.spreads(lanes):
-                        following.ask(k, weights, share, block)
-                    c = loops.enter_context(k.loop(lanes, name="c"))
-                    ctx.ranged(c, lanes)
-                    if following is not None and following.spreads(lanes):
-                        following.ask_beside(k, weights, share, block, c, lanes)
-                    step = offset + (block * lanes + c) * (blocks * lanes)
-                    if self.conv.far and following is None:
-                        prefetch(k, weights, step, blocks, lanes, dtype_bytes(self.dtype))
-                    keep_loads(k, target)
-                    left = self._left(number, image, pair, t, block, c, lefts, base)
-                    with k.loop(columns, "unroll", "x") as x:
-                        factor = left(x)
-                        with k.loop(blocks, "unroll", "b") as b, k.loop(lanes, "vectorized", "v") as v:
-                            slot = (x * blocks + b) * lanes + v
-                            k.store(acc, slot, acc[slot] + factor * weights[step + b * lanes + v])
-                yield acc, at, pair
 
-        def keep(memory: Buffer, at: Expr, acc: Buffer) -> None:
-            with k.loop(columns * blocks, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
-                k.store(memory, at + z * lanes + v, acc[z * lanes + v])
+                def multiply(acc: Buffer, block: Expr) -> None:
+                    ctx.ranged(block, self.depth)
+                    left = lambda c: self._left(number, image, pair, t, block, c, lefts, base)  # noqa: E731
+                    multiply_block(self.conv, acc, block, left, (weights, offset), (following, share))
+
+                if acc is None:
+                    sums = [(s, at) for s in begin]
+                    kept = None if keep is None else (keep, at)
+                    acc = add_runs(k, (columns * blocks, lanes), self.depth, sums, kept, multiply)
+                else:
+                    with k.loop(self.depth, name="cb") as block:
+                        multiply(acc, block)
+                    if keep is not None:
+                        with k.loop(columns * blocks, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
+                            k.store(keep, at + z * lanes + v, acc[z * lanes + v])
+                yield acc, at, pair
 
         def write(acc: Buffer, pair: Expr, place: tuple[int, Expr]) -> None:
             self.conv.epilogue(acc, image, place[1], [place[0]], pair, blocks)
 
         c11, c12, c21, c22 = ((odd, place) for odd in (0, 1) for place in (near, near + self.vectors))
-        with product(0, ()) as (acc, at, _):
-            keep(u, at, acc)
+        with product(0, (), u):
+            pass
         with product(1, (u,)) as (acc, _, pair):
             write(acc, pair, c11)
-        with product(2, (u,)) as (acc, at, _):
-            keep(u, at, acc)
-        with product(3, ()) as (acc, at, _):
-            keep(w, at, acc)
+        with product(2, (u,), u):
+            pass
+        with product(3, (), w):
+            pass
         with product(4, (u, w)) as (acc, _, pair):
             write(acc, pair, c12)
-        with product(5, (u,)) as (acc, at, pair):  # P1 + P6 + P7: with P5 it is C22
-            keep(u, at, acc)
+        with product(5, (u,), u) as (_, at, pair):  # P1 + P6 + P7: with P5 it is C22
             write(self._begin([(u, at), (w, at)]), pair, c22)
         with product(6, (u,)) as (acc, _, pair):
             write(acc, pair, c21)
