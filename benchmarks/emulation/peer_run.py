@@ -58,7 +58,40 @@ def mnn_half(model, feeds, outputs):
     return mnn(model, feeds, outputs, "low")
 
 
-ENGINES = {"onnxruntime": onnxruntime, "mnn": mnn, "mnn-float16": mnn_half}
+def ncnn(model, feeds, outputs, half=False):
+    import ncnn
+
+    net = ncnn.Net()
+    net.opt.num_threads = 1
+    if not half:
+        net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+        net.opt.use_bf16_storage = False
+    if net.load_param(f"{model}.param") or net.load_model(f"{model}.bin"):
+        raise RuntimeError("ncnn can't load what pnnx made of the model")
+    mats = []
+    for value in feeds.values():  # pnnx numbers them in their order
+        held = np.ascontiguousarray(value.astype(np.int32) if value.dtype == np.int64 else value)
+        mats.append(ncnn.Mat(held, batch_index=0).clone())
+    found: list = []
+
+    def run():
+        with net.create_extractor() as extractor:
+            for i, mat in enumerate(mats):
+                extractor.input(f"in{i}", mat)
+            found[:] = [extractor.extract(f"out{i}") for i in range(len(outputs))]
+        if any(code for code, _ in found):
+            raise RuntimeError("ncnn stopped in the middle of the network")
+
+    return run, lambda: [np.array(mat.numpy(), np.float32) for _, mat in found]
+
+
+def ncnn_half(model, feeds, outputs):
+    return ncnn(model, feeds, outputs, True)
+
+
+ENGINES = {
+    "onnxruntime": onnxruntime, "mnn": mnn, "mnn-float16": mnn_half, "ncnn": ncnn, "ncnn-float16": ncnn_half
+}  # fmt: skip
 
 
 def main():

@@ -3,8 +3,9 @@
     root = Root.made(folder)                         Debian's Python for arm64 and the wheels, downloaded once
     counts = run_peer("mnn", root, emulator, ...)    what ran between the marks of peer_run.py
 
-MNN reads files of its own kind, which its converter for this machine makes, in an environment of its own
-(peers/environment.py). Outputs are compared with ONNX Runtime's of this machine, and where they differ that is told.
+MNN and ncnn read files of their own kinds, which their converters for this machine make, in environments of their own
+(peers/environment.py). LiteRT has a wheel, but reads no file that a converter from ONNX without TensorFlow makes.
+Outputs are compared with ONNX Runtime's of this machine, and where they differ that is told.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import onnx
 from ...errors import RunError, ToolchainError
 from ...targets.target import Target
 from ..check_models import TOLERANCE, compare, reference
-from ..peers.environment import Peer, cache_folder, python_of
+from ..peers.environment import PEERS, Peer, cache_folder, python_of
 from .counts import Counts
 from .qemu import Caches, Emulator
 
@@ -34,9 +35,9 @@ PACKAGES = (
     f"python{PYTHON}-minimal", f"libpython{PYTHON}-minimal", f"libpython{PYTHON}-stdlib", "libc6", "libgcc-s1",
     "libstdc++6", "zlib1g", "libexpat1", "libffi8", "libbz2-1.0", "liblzma5", "libssl3", "libgomp1", "libcrypt1",
 )  # fmt: skip
-WHEELS = ("numpy", "onnxruntime==1.32.0", "MNN==3.6.1")
+WHEELS = ("numpy", "onnxruntime==1.32.0", "MNN==3.6.1", "ncnn==1.0.20261020")
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
-ENGINES = ("onnxruntime", "mnn", "mnn-float16")
+ENGINES = ("onnxruntime", "mnn", "mnn-float16", "ncnn", "ncnn-float16")
 _CONVERTER = Peer("mnn-convert", "worker.py", ("MNN==3.6.1", "numpy>=1.26"))
 _RUN = Path(__file__).parent / "peer_run.py"
 PARTS = {"cortex-a53": 0xD03, "cortex-a55": 0xD05, "cortex-a72": 0xD08, "cortex-a76": 0xD0B, "neoverse-n1": 0xD0C,
@@ -60,10 +61,13 @@ class Root:
     def made(cls, folder: Path | None = None) -> Root:
         """The root in ``folder`` (by default in the user's cache), downloaded where it is not there yet."""
         root = cls(folder or cache_folder().parent / "arm64-root")
-        if not (root.folder / "complete").exists():
+        complete = root.folder / "complete"
+        if not complete.exists():
             shutil.rmtree(root.folder, ignore_errors=True)
-            root._download()
-            (root.folder / "complete").touch()
+            root._packages()
+        if not complete.exists() or complete.read_text() != " ".join(WHEELS):
+            root._wheels()
+            complete.write_text(" ".join(WHEELS))
         return root
 
     def describe(self, target: Target) -> None:
@@ -82,8 +86,8 @@ class Root:
         for name in ("possible", "present", "online"):
             (system / name).write_text(f"0-{target.cores - 1}\n")
 
-    def _download(self) -> None:
-        """Packages by apt, with lists of its own for arm64, so that nothing of this system changes; wheels by pip."""
+    def _packages(self) -> None:
+        """Packages by apt, with lists of its own for arm64, so that nothing of this system changes."""
         apt = self.folder / "apt"
         for part in ("state/lists/partial", "cache/archives/partial", "debs"):
             (apt / part).mkdir(parents=True)
@@ -97,12 +101,15 @@ class Root:
         _call(["apt-get", "download", *PACKAGES], apt / "debs", own)
         for package in (apt / "debs").glob("*.deb"):
             _call(["dpkg", "-x", str(package), str(self.folder)], apt, own)
+
+    def _wheels(self) -> None:
+        """Wheels by pip."""
         wheels, site = self.folder / "wheels", self.folder / "site"
         platforms = [word for p in PLATFORMS for word in ("--platform", p)]
         python = str(python_of(_CONVERTER))
         _call(
             [python, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(wheels), *platforms,
-             "--python-version", PYTHON, "--implementation", "cp", *WHEELS], apt, None,
+             "--python-version", PYTHON, "--implementation", "cp", *WHEELS], self.folder, None,
         )  # fmt: skip
         for wheel in wheels.glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:
@@ -135,7 +142,7 @@ def run_peer(
     (folder / "inputs.json").write_text(json.dumps(spec))
     for i, value in enumerate(feeds.values()):
         (folder / f"in{i}.bin").write_bytes(np.ascontiguousarray(value).tobytes())
-    read = _converted(path) if engine.startswith("mnn") else path
+    read = _for_mnn(path) if engine.startswith("mnn") else _for_ncnn(path) if engine.startswith("ncnn") else path
     environment = {
         "PYTHONHOME": str(root.folder / "usr"), "PYTHONPATH": str(root.folder / "site"), "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
@@ -150,7 +157,25 @@ def run_peer(
     return counts, wrong[0] if wrong else ""
 
 
-def _converted(path: Path) -> Path:
+def _for_ncnn(path: Path) -> Path:
+    """The model as ncnn reads it, of float32 weights: the path without its endings."""
+    python = str(python_of(PEERS["ncnn"]))
+    find = "import importlib.util as u; print(u.find_spec('pnnx').origin)"  # the module itself needs PyTorch
+    found = subprocess.run([python, "-c", find], capture_output=True, text=True, check=False).stdout.strip()
+    program = Path(found).with_name("pnnx")
+    if not program.exists():
+        raise RunError("pnnx is not in the environment of ncnn")
+    program.chmod(0o755)
+    done = subprocess.run([str(program), str(path), "fp16=0"], cwd=path.parent, capture_output=True, text=True,
+                          errors="replace", check=False)  # fmt: skip
+    made = path.with_suffix(".ncnn")
+    if not made.with_suffix(".ncnn.param").exists():
+        last = ((done.stderr or done.stdout).strip().splitlines() or ["nothing"])[-1]
+        raise RunError(f"pnnx can't convert the model: {last[:200]}")
+    return made
+
+
+def _for_mnn(path: Path) -> Path:
     """The model as MNN reads it."""
     command = python_of(_CONVERTER).with_name("mnnconvert")
     made = path.with_suffix(".mnn")

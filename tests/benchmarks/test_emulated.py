@@ -16,7 +16,7 @@ import pytest
 from board_tools import needs_zig
 from halotile.benchmarks.cases import conv_case
 from halotile.benchmarks.emulation import counts as c
-from halotile.benchmarks.emulation import cycles, qemu
+from halotile.benchmarks.emulation import cycles, peer_run, peers, qemu
 from halotile.benchmarks.emulation.peers import Root
 from halotile.benchmarks.emulation.predict import CLOCKS, FunctionWork, predict
 from halotile.benchmarks.executed import executions
@@ -167,6 +167,25 @@ def test_peers_are_told_of_the_board_and_not_of_this_machine(tmp_path: Path) -> 
         assert text.count("processor") == 4 and text.count(f"CPU part\t: {part}\n") == 4
         assert ("asimdhp" in text) == halves
         assert (tmp_path / "sys/devices/system/cpu/possible").read_text() == "0-3\n"
+
+
+def test_every_peer_has_its_run() -> None:
+    assert set(peers.ENGINES) == set(peer_run.ENGINES)
+    wheels = {w.split("==")[0].lower() for w in peers.WHEELS}
+    assert {e.split("-")[0] for e in peers.ENGINES} == wheels - {"numpy"}
+
+
+def test_wheels_that_a_root_lacks_are_fetched_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what it says it has; packages once."""
+    calls: list[str] = []
+    monkeypatch.setattr(Root, "_packages", lambda self: (tmp_path.mkdir(exist_ok=True), calls.append("packages")))
+    monkeypatch.setattr(Root, "_wheels", lambda self: calls.append("wheels"))
+    for expected in (["packages", "wheels"], [], ["wheels"]):
+        calls.clear()
+        Root.made(tmp_path)
+        assert calls == expected
+        if not expected:
+            (tmp_path / "complete").write_text("numpy")
 
 
 def test_tables_have_a_line_for_each_row() -> None:
