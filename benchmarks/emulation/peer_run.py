@@ -72,7 +72,7 @@ def ncnn(model, feeds, outputs, half=False):
     for value in feeds.values():  # pnnx numbers them in their order
         held = np.ascontiguousarray(value.astype(np.int32) if value.dtype == np.int64 else value)
         mats.append(ncnn.Mat(held, batch_index=0).clone())
-    found: list = []
+    found = list(outputs)
 
     def run():
         with net.create_extractor() as extractor:
