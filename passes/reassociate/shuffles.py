@@ -15,13 +15,17 @@ Each place of the result then takes a block of neighbouring channels whole, wher
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
 
+from ...schedules.operators.common import transposed_extents
 from ...schedules.operators.open_shapes import same_dim
+from ...schedules.words.dims import Open, floor_div, is_open
+from ...schedules.words.sizes import dim_of, usual
 from ...schedules.words.tvm_types import Expr
 from ...targets.target import Target
 from ..simplify.anchors import CONVOLUTIONS, per_channel, weight_index
@@ -30,6 +34,9 @@ from ..simplify.identity import permutation
 from ..simplify.patterns import BINARY, UNARY, is_float
 from ..simplify.rule import RewriteBuilder
 from .resizes import ELEMENT_COST
+
+if TYPE_CHECKING:
+    from ...schedules.words.size_like import SizeLike
 
 op = relax.op
 Build = Callable[[RewriteBuilder], GraphNode]
@@ -43,25 +50,30 @@ def phases_side_by_side(node: GraphNode, target: Target) -> Build | None:
     if node.op != "halotile.conv_transpose" or node.rank != 4 or not is_float(node) or weight_index(node) != 1:
         return None
     data, weight = node.inputs[0], node.inputs[1].array
-    if not data.static or int(node.attr("groups")) != 1 or any(int(d) != 1 for d in node.attr("dilations")):
+    if data.shape is None or int(node.attr("groups")) != 1 or any(int(d) != 1 for d in node.attr("dilations")):
         return None
-    steps = [int(s) for s in node.attr("strides")]
-    if node.attr("output") is None:  # of an open image
-        return None
-    begin, output = ([int(n) for n in node.attr(name)] for name in ("begin", "output"))
-    size = [int(n) for n in (data.shape or ())[2:]]
+    steps, begin = ([int(n) for n in node.attr(name)] for name in ("strides", "begin"))
     channels, outputs, *kernel = weight.shape
+    try:
+        size = [dim_of(n) for n in data.shape[2:]]
+    except Open:  # depends on data
+        return None
+    output = _output(node, size, kernel)
     taps = [-(-k // s) for k, s in zip(kernel, steps)]
     skipped = [b // s for b, s in zip(begin, steps)]  # places before the first that is wanted
-    places = [-(-(b + o) // s) - q for b, o, s, q in zip(begin, output, steps, skipped)]
+    places = [floor_div(b + o + s - 1, s) - q for b, o, s, q in zip(begin, output, steps, skipped)]
     before = [t - 1 - q for t, q in zip(taps, skipped)]
     after = [p - n - b + t - 1 for p, n, b, t in zip(places, size, before, taps)]
     phases, lanes = prod(steps), target.lanes(node.dtype)
-    if phases == 1 or min(before + after) < 0 or 0 in (*size, *output, channels):
+    if phases == 1 or is_open(after) or min(before + after) < 0 or 0 in (*size, *output, channels):
         return None
-    old = _in_lanes(outputs, lanes) * prod(kernel) * channels * prod(size)
-    new = (_in_lanes(phases * outputs, lanes) * prod(taps) * channels + ELEMENT_COST * phases * outputs) * prod(places)
-    if new >= old:
+    first = [n - q * s for n, q, s in zip(begin, skipped, steps)]
+    cropped = any(first) or any(p * s != o for p, s, o in zip(places, steps, output))
+    if cropped and is_open(output):
+        return None
+    old = _in_lanes(outputs, lanes) * prod(kernel) * channels * prod(map(usual, size))
+    new = _in_lanes(phases * outputs, lanes) * prod(taps) * channels + ELEMENT_COST * phases * outputs
+    if new * prod(map(usual, places)) >= old:
         return None
     wide = np.zeros((*steps, outputs, channels, *taps), weight.dtype)
     for i, j in itertools.product(*map(range, steps)):
@@ -69,19 +81,27 @@ def phases_side_by_side(node: GraphNode, target: Target) -> Build | None:
         wide[i, j, ..., taps[0] - part.shape[2] :, taps[1] - part.shape[3] :] = part
 
     def build(b: RewriteBuilder) -> GraphNode:
-        batch = int((data.shape or ())[0])
+        batch, *_ = data.shape or ()
         kernels = b.const(wide.reshape(phases * outputs, channels, *taps))
         value = b.call(op.nn.conv2d, data, kernels, padding=before + after)
-        value = b.call(op.reshape, value, [batch, *steps, outputs, *places])
+        value = b.call(op.reshape, value, [batch, *steps, outputs, *(value.shape or ())[2:]])
         value = b.call(op.permute_dims, value, _BLOCKS)
-        value = b.call(op.reshape, value, [batch, outputs, *[p * s for p, s in zip(places, steps)]])
-        first = [n - q * s for n, q, s in zip(begin, skipped, steps)]
-        if any(first) or list(value.shape or ())[2:] != output:
+        whole = [p * s for p, s in zip(places, steps)] if cropped else (node.shape or ())[2:]
+        value = b.call(op.reshape, value, [batch, outputs, *whole])
+        if cropped:
             last = [f + o for f, o in zip(first, output)]
             value = b.call(op.strided_slice, value, axes=[2, 3], begin=first, end=last)
         return value
 
     return build
+
+
+def _output(node: GraphNode, size: Sequence[SizeLike], kernel: Sequence[int]) -> list[SizeLike]:
+    """The rows and columns of a transposed convolution of ``size``."""
+    if node.attr("output") is not None:
+        return [int(n) for n in node.attr("output")]
+    spans = ([int(n) for n in node.attr(name)] for name in ("strides", "dilations", "begin", "end"))
+    return list(transposed_extents(size, kernel, *spans))
 
 
 def _in_lanes(channels: int, lanes: int) -> int:
