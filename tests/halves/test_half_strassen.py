@@ -62,17 +62,23 @@ def built(model: onnx.ModelProto, **more: Any) -> Any:
     return run_pipeline(model, options, output=folder)
 
 
-@pytest.mark.parametrize("coded", [False, True])
-@pytest.mark.parametrize("name", SHAPES)
-def test_results_are_within_the_bound(
-    name: str, coded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def forced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The emulator's command; layers are seven products wherever that is allowed, also the last one of a model."""
     run = emulator(resolve(PI5))
     needs(run[0])
     needs_zig()
     monkeypatch.setattr(closing, "closing_values", lambda *_: frozenset())
     for gain in ("GAIN", "SHARED_GAIN", "PANELS_GAIN"):
         monkeypatch.setattr(strassen, gain, 100.0)
+    return run
+
+
+@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize("name", SHAPES)
+def test_results_are_within_the_bound(
+    name: str, coded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = forced(monkeypatch)
     (model, feeds, exact), cin = layer(name, coded), SHAPES[name][1]
     build = built(model, formats=("exe",), output=tmp_path / "out")
     assert any(FORM in k["schedule"] for k in build.report["kernels"])
@@ -90,12 +96,7 @@ def test_results_are_within_the_bound(
 def test_the_results_have_the_same_bits_on_any_number_of_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = emulator(resolve(PI5))
-    needs(run[0])
-    needs_zig()
-    monkeypatch.setattr(closing, "closing_values", lambda *_: frozenset())
-    for gain in ("GAIN", "SHARED_GAIN", "PANELS_GAIN"):
-        monkeypatch.setattr(strassen, gain, 100.0)
+    run = forced(monkeypatch)
     model, feeds, _ = layer("three, the last shorter")
     bits = set()
     for threads in (1, 3):
