@@ -31,6 +31,7 @@ RAGGED = 1.03  # times the cycles, for twice as much code and a short run of the
 SMALLER = 3  # times fewer columns has the next smaller tile of images of open size
 #: (scale of the usual size, weight): sizes that a tile for images of open size is chosen for.
 SPREAD = ((1 / 4, 1.0), (1 / 2, 1.0), (3 / 4, 1.0), (1.0, 7.0), (1.5, 1.0), (2.0, 1.0), (3.0, 1.0))
+PLANNED = SPREAD[0][0], SPREAD[-1][0]  # times the usual rows and columns: the least and the most that builds plan for
 STREAMED = 0.25  # of the cycles in which weights arrive or are multiplied, whichever are fewer, are not hidden
 ALIKE = 0.02  # of the cycles, by which tiles for many sizes may differ
 USUAL = 1.01  # times the cycles of the best tile at the usual size may one for many sizes take there

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..conv.register_tile import SMALLER, Sizes, sizes_below
+from ..conv.register_tile import PLANNED, SMALLER, Sizes, sizes_below
 from ..dispatch import build_kernel, pays, peers, select, smaller
 from ..words.choice import Choice
 from ..words.dims import Open
@@ -82,7 +82,7 @@ def _kernels(
             if fits or enough(since):
                 return
             following = smaller(boxed, choice, least, SMALLER)
-            many = sizes_below(*since) if won and box.spread else ()
+            many = sizes_below(*since) if won and box.spread and not _planned_from(boxed, since) else ()
             columns = max(units[1], -(-since[1] // 2) if won else least[1] // SMALLER)
         elif smallest:
             raise Open(f"no kernel computes images smaller than {least[0]} x {least[1]}")
@@ -109,6 +109,13 @@ def _peers(
             raise Open(f"no kernel computes images smaller than {kernel.least[0]} x {kernel.least[1]}")
         whole = whole or enough(kernel.least)
         yield BoxKernel(kernel, choice, kernel.least, cycles)
+
+
+def _planned_from(boxed: Request, since: tuple[int, int]) -> bool:
+    """True if images as small as any that the build plans for have at least ``since`` rows and columns: those below
+    need what computes them, but no kernels more to be as fast as can be."""
+    extents = boxed.group.outputs[0].shape[2:4]
+    return all(n <= PLANNED[0] * usual(extent) for n, extent in zip(since, extents))
 
 
 def _since(workers: int, boxed: Request, choice: Choice, least: tuple[int, int]) -> tuple[int, int]:

@@ -11,6 +11,7 @@ Register tiles are the target's, for the sizes that the build plans for (open_bo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from ..conv import builds_conv
-from ..conv.register_tile import Tile, sizes_about, step_cycles
+from ..conv.register_tile import PLANNED, Tile, sizes_about, step_cycles
 from ..dispatch import build_kernel, larger
 from ..emit.builder import KernelBuilder
 from ..emit.open_sizes import sizes_of
@@ -179,10 +180,14 @@ def _left(k: KernelBuilder, rows: Expr, step: int, spare: int) -> Expr | None:
 def _large(request: Request, workers: int, first: BoxKernel) -> BoxKernel | None:
     """The kernel for images whose results are written past the caches, in what else is best at such sizes, with the
     weights of the ``first`` kernel of other images; None where there are no such images, or all are, or where images
-    have one size, or the first is one of several that images choose from."""
+    have one size, or the first is one of several that images choose from. None either where only images larger than any
+    that the build plans for are such: twice the machine code of a layer, for little of what a network takes."""
     (output, *others), least = request.group.outputs, request.target.fitted.memory.past
     low, high = bounds(output.bytes)
     if others or output.dtype != "float32" or not low <= least < high or not can_stream(request.target):
+        return None
+    planned = usual(output.bytes) * math.prod(PLANNED[1] if is_open([d]) else 1 for d in output.shape[2:])
+    if planned <= least:
         return None
     if first.cycles is not None or not is_open(output.shape[2:]) or request.layout(output).block * 4 != LINE:
         return None
