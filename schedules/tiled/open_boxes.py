@@ -82,7 +82,7 @@ def _kernels(
             if fits or enough(since):
                 return
             following = smaller(boxed, choice, least, SMALLER)
-            many = sizes_below(*since) if won and box.spread and not _planned_from(boxed, since) else ()
+            many = sizes_below(*since) if won and box.spread and not planned_from(boxed, since) else ()
             columns = max(units[1], -(-since[1] // 2) if won else least[1] // SMALLER)
         elif smallest:
             raise Open(f"no kernel computes images smaller than {least[0]} x {least[1]}")
@@ -111,7 +111,7 @@ def _peers(
         yield BoxKernel(kernel, choice, kernel.least, cycles)
 
 
-def _planned_from(boxed: Request, since: tuple[int, int]) -> bool:
+def planned_from(boxed: Request, since: tuple[int, int]) -> bool:
     """True if images as small as any that the build plans for have at least ``since`` rows and columns: those below
     need what computes them, but no kernels more to be as fast as can be."""
     extents = boxed.group.outputs[0].shape[2:4]

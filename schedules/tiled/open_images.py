@@ -33,6 +33,7 @@ from ..words.tvm_types import Buffer, Expr, PrimFunc
 from .box_support import box_alignment, box_refusal
 from .kernel import TiledKernel, box_target
 from .open_boxes import BoxKernel, image_kernels
+from .open_residuals import COLUMNS, once_kernels, overwritten_by_all
 from .window_ops import build_margins
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ def build_open_images(request: Request) -> TiledKernel:
     """The kernel of a group that :func:`builds_open_images`."""
     group, workers = request.group, request.workers
     made = list(image_kernels(_boxed(request, workers), workers, lambda since: not _needs(request, since)))
+    once = once_kernels(_boxed(request, workers), made)
+    if once is not None:
+        made = [made[0], once.first, once.rest]
     needs = [_needs(request, own.since) for own in made]
     if (large := _large(request, workers, made[0])) is not None:
         made, needs = [large, *made], [[*needs[0], _largest(request)], *needs]
@@ -88,6 +92,11 @@ def build_open_images(request: Request) -> TiledKernel:
         with _bands(k, (rows, columns), units[0], _least(k, kernels, cases, units[0]), workers) as (own, worker):
             for number, case in enumerate(cases):
                 with nullcontext() if case is None else k.when(case):
+                    if once is not None and kernels[number] is once.first.kernel:
+                        for part, some in zip((number, number + 1), _split(k, own)):
+                            with k.when(some["columns"] > 0):
+                                call(part, [some[str(name)] for name in kernels[part].scalars], worker)
+                        continue
                     above, (most, below) = kernels[number].least[0], spare[number]
                     left = _left(k, own["rows"], above, most)
                     whole = own if left is None else {**own, "rows": own["rows"] - left}
@@ -98,7 +107,10 @@ def build_open_images(request: Request) -> TiledKernel:
                             call(below, [rest[str(name)] for name in kernels[below].scalars], worker)
         return k.finish({"tirx.noalias": False})
 
-    names = " or ".join(dict.fromkeys(_text(own, rows) for own, (rows, _) in zip(made, spare)))
+    texts = [_text(own, rows) for own, (rows, _) in zip(made, spare)]
+    if once is not None:
+        texts[-2:] = [str(once)]
+    names = " or ".join(dict.fromkeys(texts))
     return TiledKernel(
         function=driver(tuple(f"part{i}" for i in range(len(parts)))),
         operands=tuple(operands),
@@ -106,6 +118,7 @@ def build_open_images(request: Request) -> TiledKernel:
         schedule=f"open images: {names}",
         flops=sum(kernel.flops for kernel in kernels[:1]),
         workspace=max((p.workspace for p in parts), default=0),
+        inplace=overwritten_by_all(kernels),
         notes=tuple(dict.fromkeys(n for p in parts for n in p.notes)),
         parts=parts,
         driver=driver,
@@ -167,6 +180,13 @@ def _chosen(
 def _text(own: BoxKernel, spare: int) -> str:
     over = f", {'a row' if spare == 1 else f'{spare} rows'} over in tiles of one" if spare else ""
     return f"{own}{over}"
+
+
+def _split(k: KernelBuilder, own: dict[str, Expr]) -> tuple[dict[str, Expr], dict[str, Expr]]:
+    """A band's first columns, a multiple of COLUMNS of them, and the others."""
+    whole = k.hold(tirx.floordiv(own["columns"], COLUMNS) * COLUMNS)
+    rest = {**own, "column": own["column"] + whole, "columns": own["columns"] - whole}
+    return {**own, "columns": whole}, rest
 
 
 def _left(k: KernelBuilder, rows: Expr, step: int, spare: int) -> Expr | None:
