@@ -19,6 +19,7 @@ from .general.channel_norm import build_channel_norm, norms_channels
 from .general.channel_shuffle import build_shuffle, shuffles_channels
 from .general.generator import build_staged
 from .general.loop_operators import build_opaque
+from .kernel.missing_rows import MissingRows
 from .matmul import (
     build_matmul,
     considered_matmuls,
@@ -77,12 +78,14 @@ _CONSIDERED: dict[str, Callable[[Request], list[Choice | AlgorithmRefusal]]] = {
 
 def select(request: Request) -> Choice:
     """How :func:`build_kernel` computes the request."""
+    request = _computed(request)
     family = family_of(request)
     return _SELECT[family](request) if family in _SELECT else Choice(family)
 
 
 def considered(request: Request) -> list[Choice | AlgorithmRefusal]:
     """What the algorithms of the request's family say of it, where there are several."""
+    request = _computed(request)
     family = family_of(request)
     return _CONSIDERED[family](request) if family in _CONSIDERED else []
 
@@ -111,7 +114,16 @@ def pays(request: Request, choice: Choice) -> bool:
 
 def build_kernel(request: Request) -> Kernel:
     """The kernel of ``request.group`` in the layouts that ``request`` gives, by its choice, if it has one."""
+    missing = MissingRows.of(request)
+    if missing is not None:
+        return missing.with_rows(build_kernel(missing.request))
     return _BUILD[family_of(request)](request)
+
+
+def _computed(request: Request) -> Request:
+    """What the kernel for the request computes, before rows that do not exist are written."""
+    missing = MissingRows.of(request)
+    return request if missing is None else _computed(missing.request)
 
 
 def works_on_plain(group: Group) -> bool:
