@@ -116,10 +116,9 @@ class View:
 
     def _convert(self, seen: np.ndarray, found: np.ndarray) -> None:
         def convert(here: np.ndarray, there: np.ndarray) -> None:
-            if self.scale == 1.0:
-                here[...] = there
-            else:
-                np.multiply(there, self.dtype.type(self.scale), out=here, dtype=self.dtype, casting="unsafe")
+            here[...] = there  # apart: a product of other types would convert them in small steps of its own
+            if self.scale != 1.0:
+                np.multiply(here, self.dtype.type(self.scale), out=here)
 
         self.pieces.work(convert, found, seen)
 
@@ -140,6 +139,7 @@ class View:
                 np.multiply(there, rows.dtype.type(self.scale), out=there)
             if limits is not None:
                 np.clip(np.rint(there, out=there), limits.min, limits.max, out=there)
+                there = there.astype(kind)  # together, where vectors are converted; then to places apart
             here[...] = there
 
         self.pieces.work(convert, self._as_given(found, count), rows)

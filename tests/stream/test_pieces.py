@@ -72,6 +72,27 @@ def test_rows_are_converted_in_place(threads):
     assert peak < own.nbytes / 4
 
 
+@pytest.mark.parametrize("kind", ["uint8", "uint16", "int16", "int32", "float32", "float64"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_numbers_of_any_type(kind, threads):
+    """Rows become float32, times the scale; and go back rounded to even, held in the range of the type."""
+    random, own = np.random.default_rng(3), np.empty((1, 3, 131, 701), np.float32)
+    limits = np.iinfo(kind) if np.dtype(kind).kind in "ui" else None
+    low, high = (max(limits.min, -(2**24)), min(limits.max, 2**24)) if limits else (-100, 100)
+    pixels, made = (random.uniform(low, high, (131, 701, 3)).astype(kind) for _ in range(2))
+    view = View("x", pixels, (1, 3, "h", 701), 2, np.dtype(np.float32), None, 0.37, Pieces(threads))
+    back = View("y", made, (1, 3, "h", 701), 2, np.dtype(np.float32), None, 0.5, Pieces(threads))
+    view.read_into(0, own)
+    assert np.array_equal(own[0], pixels.transpose(2, 0, 1).astype(np.float32) * np.float32(0.37))
+    own[...] = random.integers(2 * low, 2 * high, own.shape) if limits else own  # halves, too, with the scale
+    own[0, :, ::3] *= 3
+    wanted = own[0].astype(np.float64).transpose(1, 2, 0) * 0.5
+    if limits and kind != "int32":  # whose largest number float32 does not have
+        wanted = np.clip(np.rint(wanted), limits.min, limits.max)
+    back.write(0, own)
+    assert np.array_equal(made, np.rint(wanted).astype(kind) if limits else wanted.astype(np.float32))
+
+
 class Ending:
     """An array that has fewer rows than it says."""
 
