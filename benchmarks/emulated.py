@@ -28,7 +28,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..compiler.quantise.halves import largest_of
+from ..compiler.narrow import narrowed
+from ..compiler.state import Options
 from ..errors import HalotileError, ModelError, TargetError
 from ..targets.resolve import resolve
 from ..targets.target import Target
@@ -195,6 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-m", "--models", default="mobilenet_v2", help="of the harness, or .onnx files; with commas")
     parser.add_argument("-t", "--targets", default="raspberry-pi-4,raspberry-pi-5", help="64-bit ARM, with commas")
     parser.add_argument("--precision", default="float32", choices=["float32", "float16"], help="of the builds")
+    parser.add_argument("--error", type=float, help="of outputs' largest value, that float16 may make")
     parser.add_argument("--tile", default=None, help="off: no tile groups")
     parser.add_argument("--hertz", type=float, default=0.0, help="the clock, where it is not the board's own")
     parser.add_argument("--small", action="store_true", help="the tests' sizes")
@@ -218,7 +220,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     raise TargetError(f"{place} is no 64-bit ARM under Linux: nothing else is counted")
                 hertz = options.hertz or CLOCKS.get(target.id, 0.0)
                 feeds = entry.inputs(model, seed=1)
-                asked = {"precision": options.precision, "halves": largest_of(model, options.precision)}
+                own = narrowed(model, Options(target), options.precision, error=options.error)
+                asked = {"precision": own.precision, "halves": own.halves}
                 rows.append(measure(name, model, feeds, target, hertz, tile=options.tile, **asked))
                 if root is not None:
                     rows += [measure_peer(p, name, model, feeds, target, hertz, root) for p in peers]

@@ -90,7 +90,8 @@ def compile(
     ``precision="bfloat16"`` rounds what convolutions and matrix products multiply to bfloat16 where the target has a
     matrix unit for it, and :meth:`Model.verify` allows a hundred times the error (docs/numerics.md).
     ``precision="float16"`` computes and stores layers in float16 where the target computes in it, and ``calibrate`` (or
-    random inputs, without) says that their numbers stay far inside its range (docs/numerics.md).
+    random inputs, without) says that their numbers stay far inside its range, and that outputs are expected to be off
+    by at most ``error``, 0.01 if left out, of their largest value (docs/guides/precision.md).
     ``precision="int8"`` computes layers in bytes, with ranges from ``calibrate``: sample inputs as an .npz or .npy
     file, a folder of them, or dicts of arrays. ``error`` is what the outputs may be off by on these samples, as a part
     of their largest value: layers that cost too much of it stay in float32 (docs/int8.md).

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .budget.bounded import bounded
 from .budget.wish import budgeted
 from .given import ModelGiven
 from .options import checked_precision
@@ -39,4 +40,6 @@ def narrowed(
             model, precision, calibrate, fixed=options.fixed, shapes=options.shapes, cache=options.cache
         ),
     )  # fmt: skip
+    if precision == "float16":
+        options = replace(options, halves=bounded(model, options, calibrate, error))
     return budgeted(model, options, precision, calibrate, error, progress, made)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HalotileError, ModelError, OutputError, ToolchainError
+from ..schedules.words.half_marks import rtol_within
 from ..targets.target import Target
 from ..targets.typed import target_facts, typed, typed_target
 from .codegen.toolchain import is_known_name
@@ -133,7 +134,8 @@ def rtol_of(recorded: Recorded | None) -> float:
     """What a comparison allows a library: by how its weights are stored and its precision."""
     options = (recorded.options if recorded is not None else None) or {}
     found = (options.get(name, "float32") for name in ("weights", "precision"))
-    return default_rtol(*(typed(value, str, "the manifest", OutputError, "options") for value in found))
+    rtol = default_rtol(*(typed(value, str, "the manifest", OutputError, "options") for value in found))
+    return rtol_within(rtol, options.get("halves"))
 
 
 def _checked(options: Options) -> Options:

@@ -154,7 +154,7 @@ def error_options(function: F) -> F:
     """``--calibrate`` and ``--error``."""
     function = click.option(
         "--error", type=float, metavar="PART",
-        help="What outputs may be off by, as a part of their largest value, such as 0.02; for auto and int8.",
+        help="What outputs may be off by, of their largest value, such as 0.02; for auto, int8 and float16 (0.01).",
     )(function)  # fmt: skip
     return click.option(
         "--calibrate", type=click.Path(), metavar="FILE|DIR",

@@ -57,7 +57,7 @@ def rows(report: Json, model: Path, output: Path | None) -> list[tuple[str, str]
         found.append(("error kept", f"{text} ({how})"))
         found.append(("predicted time", f"{auto['cycles'] / auto['cycles_float32']:.2f} of float32's"))
     if (found_in := report.get("precision")) is not None:
-        found.append((f"kernels in {found_in['asked']}", f"{found_in['kernels']} of {found_in['of']} that multiply"))
+        found += _narrow(found_in)
     for key, label in (("weight_bytes", "weights"), ("arena_bytes", "arena")):
         if report.get(key) is not None:
             found.append((label, f"{size(report[key])} ({report[key]} bytes)"))
@@ -78,6 +78,16 @@ def rows(report: Json, model: Path, output: Path | None) -> list[tuple[str, str]
     if output is not None:
         found.append(("library", one_line(str(output))))
     return found
+
+
+def _narrow(found: JsonView) -> list[tuple[str, str]]:
+    """Kernels in a narrower float; what float16 is expected to do to outputs, and would have done without a limit."""
+    rows = [(f"kernels in {found['asked']}", f"{found['kernels']} of {found['of']} that multiply")]
+    if found.get("expected"):
+        text = f"{found['expected']:.1e} of the largest value, {found['allowed']:g} allowed"
+        more = f"; {found['of_all']:.1e} with larger transforms and all layers" if found.get("of_all") else ""
+        rows.append(("error expected", text + more))
+    return rows
 
 
 def symbol_text(symbol: JsonView) -> str:

@@ -47,6 +47,23 @@ def largest_of(
     samples that don't fit the model, and says what to install where ONNX Runtime is missing."""
     if precision != "float16":
         return None
+    samples = samples_of(model, calibrate, fixed, shapes)
+    if not samples:
+        return {}
+
+    def make() -> bytes:
+        tries = [samples] if calibrate is not None else [[sample] for sample in samples]
+        return json.dumps(max((_measured(model, t) for t in tries), key=len)).encode()
+
+    key = key_of_samples("halves", model, samples)
+    found: dict[str, float] = json.loads(make() if cache is None else cache.entry(key, make))
+    return found
+
+
+def samples_of(
+    model: ModelGiven, calibrate: object, fixed: Mapping[str, Fixed] | None, shapes: Shapes | None
+) -> list[dict[str, np.ndarray]]:
+    """Those in ``calibrate``, all inputs of a model, or random ones of which any may do; none where sizes are open."""
     from ..frontend.load import load
     from ..sample import random_inputs
     from .prepare import onnxruntime
@@ -61,18 +78,11 @@ def largest_of(
     else:
         specs = [_sized(spec, shapes or {}) for spec in specs]
         if any(not isinstance(d, int) for spec in specs for d in spec.shape):
-            return {}
+            return []
         samples = [random_inputs(specs, proto)]
         if any(spec.dtype.startswith(("int", "uint")) for spec in specs):
             samples.append(random_inputs(specs))  # integers of 0 and 1 alone, which masks need
-    samples = [{**sample, **values_of(fixed or {}, proto.graph)} for sample in samples]
-
-    def make() -> bytes:
-        tries = [samples] if calibrate is not None else [[sample] for sample in samples]
-        return json.dumps(max((_measured(model, t) for t in tries), key=len)).encode()
-
-    found: dict[str, float] = json.loads(make() if cache is None else cache.entry(_key(model, samples), make))
-    return found
+    return [{**sample, **values_of(fixed or {}, proto.graph)} for sample in samples]
 
 
 def _sized(spec: TensorSpec, shapes: Mapping[str, Sequence[int | str]]) -> TensorSpec:
@@ -82,16 +92,10 @@ def _sized(spec: TensorSpec, shapes: Mapping[str, Sequence[int | str]]) -> Tenso
 def _measured(source: ModelGiven, samples: list[dict[str, np.ndarray]]) -> dict[str, float]:
     import onnx
 
-    from ..frontend.load import load
     from .ranges import ranges
 
-    loaded = load(source)
-    model = onnx.ModelProto()
-    model.CopyFrom(loaded.model)
     try:
-        if loaded.folder is not None:
-            onnx.load_external_data_for_model(model, str(loaded.folder))
-        model = onnx.shape_inference.infer_shapes(model)
+        model = onnx.shape_inference.infer_shapes(whole_model(source))
         found = ranges(model, samples, finite=False)
     except HalotileError:
         raise
@@ -101,6 +105,25 @@ def _measured(source: ModelGiven, samples: list[dict[str, np.ndarray]]) -> dict[
             f"precision float16: ONNX Runtime can't tell how large the model's numbers are: {reason}"
         ) from None
     return _by_node(model, found)
+
+
+def whole_model(source: ModelGiven) -> onnx.ModelProto:
+    """A copy with all of its data inside."""
+    import onnx
+
+    from ..frontend.load import load
+
+    loaded = load(source)
+    model = onnx.ModelProto()
+    model.CopyFrom(loaded.model)
+    if loaded.folder is not None:
+        onnx.load_external_data_for_model(model, str(loaded.folder))
+    return model
+
+
+def name_of(node: onnx.NodeProto) -> str:
+    """By which a node of the model is known to the compiler."""
+    return node.name or next(filter(None, node.output), "")
 
 
 def largest_in(model: onnx.ModelProto, samples: list[dict[str, np.ndarray]]) -> dict[str, float]:
@@ -118,14 +141,15 @@ def _by_node(model: onnx.ModelProto, found: Mapping[str, tuple[float, float]]) -
     for node in model.graph.node:
         sizes = [max(abs(v) for v in found[name]) for name in (*node.input, *node.output) if name in found]
         if sizes and all(map(math.isfinite, sizes)):  # what is infinite is not told, and so stays in float32
-            name = node.name or next(filter(None, node.output), "")
+            name = name_of(node)
             result[name] = max(sizes)
             if node.op_type in PRODUCTS and node.input[0] in found:
                 result[name + READ] = max(abs(v) for v in found[node.input[0]])
     return result
 
 
-def _key(model: object, samples: list[dict[str, np.ndarray]]) -> str:
+def key_of_samples(what: str, model: object, samples: list[dict[str, np.ndarray]], *more: str) -> str:
+    """The key in the cache of ``what`` is found for a model by samples."""
     import onnxruntime
 
     digest = hashlib.sha256()
@@ -134,4 +158,4 @@ def _key(model: object, samples: list[dict[str, np.ndarray]]) -> str:
             digest.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
             digest.update(np.ascontiguousarray(array).data)
     described = json.dumps(describe_model(model), sort_keys=True)
-    return key_of("halves", FORM, onnxruntime.__version__, described, digest.hexdigest())
+    return key_of(what, FORM, *more, onnxruntime.__version__, described, digest.hexdigest())

@@ -22,9 +22,10 @@ OPSET = 13  # the first with scales for each channel
 _QUANTISED = ("QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger")
 
 
-def prepared(source: Any) -> onnx.ModelProto:
+def prepared(source: Any, named: bool = False) -> onnx.ModelProto:
     """The model with folded constants and norms, as ONNX Runtime's optimiser leaves it, and inferred shapes. Equal
-    models give equal ones. Raises UnsupportedError for one in bytes already, and for one that ONNX Runtime can't load.
+    models give equal ones; where they are ``named``, products keep their names. Raises UnsupportedError for one in
+    bytes already, and for one that ONNX Runtime can't load.
     """
     runtime = onnxruntime()
     loaded = load(source)
@@ -49,7 +50,8 @@ def prepared(source: Any) -> onnx.ModelProto:
             options.optimized_model_filepath = str(after)
             options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
             options.log_severity_level = 3
-            runtime.InferenceSession(before, options, providers=["CPUExecutionProvider"])
+            left = ["MatMulAddFusion"] if named else None  # its results have other names
+            runtime.InferenceSession(before, options, providers=["CPUExecutionProvider"], disabled_optimizers=left)
             model = onnx.load(after)
     except Exception as error:
         reason = str(error).strip().split("\n")[0]

@@ -41,16 +41,16 @@ def int8_plan(
     cache: Cache | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Json | None:
-    """The plan of a build with ``precision="int8"``; None for any other precision, which takes no ``error``, and of
-    which float16 alone takes ``calibrate`` (:mod:`.halves`). Inputs that are ``fixed`` need no samples. Raises
+    """The plan of a build with ``precision="int8"``; None for any other precision, of which float16 alone takes
+    ``calibrate`` (:mod:`.halves`) and ``error``. Inputs that are ``fixed`` need no samples. Raises
     HalotileError for what can't be."""
     if precision == "auto":
         return None  # compiler/budget has a plan of its own
     if precision != "int8":
         if calibrate is not None and precision != "float16":
             raise HalotileError(f"calibrate is for precision int8, float16 and auto; the precision is {precision}")
-        if error is not None:
-            raise HalotileError(f"error is for precision int8 and auto; the precision is {precision}")
+        if error is not None and precision != "float16":
+            raise HalotileError(f"error is for precision int8 and auto, and for float16; the precision is {precision}")
         return None
     if exact:
         raise HalotileError("precision int8 rounds to bytes, which exact forbids: choose one of them")
