@@ -1,7 +1,8 @@
 """A convolution of images whose size is open: kernels of boxes, each core a band of rows.
 
     if the image is at least as large as a register tile, or as Winograd's algorithm is faster from on:
-      parallel for core: the kernel of a box, on the core's band of rows
+      parallel for core: the kernel of a box, on whole images, of which each core has as many
+        and on the core's band of rows of the images that are left
         and of rows that its tiles leave over, the next kernel's
     else: the same with a kernel of smaller tiles, down to single outputs; of several register tiles that read the same
       weights, with that of the fewest cycles for the image's rows and columns
@@ -12,9 +13,9 @@ Register tiles are the target's, for the sizes that the build plans for (open_bo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -32,8 +33,9 @@ from ..words.sizes import product, surely, usual
 from ..words.tvm_types import Buffer, Expr, PrimFunc
 from .box_support import box_alignment, box_refusal
 from .kernel import TiledKernel, box_target
+from .open_batch import Images, Share
 from .open_boxes import BoxKernel, image_kernels
-from .open_residuals import COLUMNS, once_kernels, overwritten_by_all
+from .open_residuals import COLUMNS, OnceKernels, once_kernels, overwritten_by_all
 from .window_ops import build_margins
 
 if TYPE_CHECKING:
@@ -67,52 +69,14 @@ def build_open_images(request: Request) -> TiledKernel:
     operands, offsets, room = _operands(request, parts, needs)
     scratch = Scratch(room * workers)
     operands.append(scratch)
-    shape, units = group.outputs[0].shape, box_alignment(group)
-
-    def driver(names: tuple[str, ...]) -> PrimFunc:
-        k = KernelBuilder("driver")
-        pointers = {o: k.pointer(f"p{i}", "uint8", 1) for i, o in enumerate(operands)}
-
-        def call(number: int, numbers: list[Expr], worker: Expr) -> None:
-            arguments = []
-            for operand in parts[number].operands:
-                own: Buffer = pointers.get(operand)
-                at: SizeLike = 0
-                if own is None:
-                    own, at = pointers[scratch], worker * to_index(room) + to_index(offsets[operand])
-                arguments.append(tirx.address_of(own[at]))
-            sizes = sizes_of(parts[number].function)
-            k.add(tirx.Evaluate(tirx.call_extern("int32", names[number], *arguments, *numbers, *sizes)))
-
-        if before is not None:
-            call(len(kernels), [], tirx.IntImm("int32", 0))
-        rows, columns = (to_index(d) for d in shape[2:])
-        chosen = _chosen(k, made, spare, rows, columns)
-        cases = _cases(needs, chosen)
-        with _bands(k, (rows, columns), units[0], _least(k, kernels, cases, units[0]), workers) as (own, worker):
-            for number, case in enumerate(cases):
-                with nullcontext() if case is None else k.when(case):
-                    if once is not None and kernels[number] is once.first.kernel:
-                        for part, some in zip((number, number + 1), _split(k, own)):
-                            with k.when(some["columns"] > 0):
-                                call(part, [some[str(name)] for name in kernels[part].scalars], worker)
-                        continue
-                    above, (most, below) = kernels[number].least[0], spare[number]
-                    left = _left(k, own["rows"], above, most)
-                    whole = own if left is None else {**own, "rows": own["rows"] - left}
-                    call(number, [whole[str(name)] for name in kernels[number].scalars], worker)
-                    if left is not None:
-                        rest = {**own, "row": own["row"] + whole["rows"], "rows": left}
-                        with k.when(left > 0):
-                            call(below, [rest[str(name)] for name in kernels[below].scalars], worker)
-        return k.finish({"tirx.noalias": False})
-
+    images = Images.of(request, [o for o in operands if isinstance(o, Value)]) if workers > 1 else None
+    driver = _Driver(request, made, needs, spare, once, parts, operands, offsets, room, images)
     texts = [_text(own, rows) for own, (rows, _) in zip(made, spare)]
     if once is not None:
         texts[-2:] = [str(once)]
     names = " or ".join(dict.fromkeys(texts))
     return TiledKernel(
-        function=driver(tuple(f"part{i}" for i in range(len(parts)))),
+        function=driver.function(tuple(f"part{i}" for i in range(len(parts)))),
         operands=tuple(operands),
         outputs=group.outputs,
         schedule=f"open images: {names}",
@@ -121,8 +85,86 @@ def build_open_images(request: Request) -> TiledKernel:
         inplace=overwritten_by_all(kernels),
         notes=tuple(dict.fromkeys(n for p in parts for n in p.notes)),
         parts=parts,
-        driver=driver,
+        driver=driver.function,
     )
+
+
+@dataclass(frozen=True)
+class _Driver:
+    """Calls the kernels ``made`` for an image, and before these what fills margins, the last of ``parts`` if there is
+    one more. ``operands`` end in the scratch of all cores, ``room`` bytes for each, in which ``offsets`` are."""
+
+    request: Request
+    made: Sequence[BoxKernel]
+    needs: list[list[tuple[Dim, int]]]
+    spare: list[tuple[int, int]]
+    once: OnceKernels | None
+    parts: tuple[Kernel, ...]
+    operands: Sequence[Value | Packed | Scratch]
+    offsets: dict[Value | Packed | Scratch, SizeLike]
+    room: SizeLike
+    images: Images | None
+
+    def function(self, names: tuple[str, ...]) -> PrimFunc:
+        """The driver, calling the parts by these names."""
+        k, shape = KernelBuilder("driver"), self.request.group.outputs[0].shape
+        unit, kernels = box_alignment(self.request.group)[0], [own.kernel for own in self.made]
+        pointers = {o: k.pointer(f"p{i}", "uint8", 1) for i, o in enumerate(self.operands)}
+
+        def call(number: int, numbers: list[Expr], worker: Expr, some: Share | None = None) -> None:
+            arguments = self._arguments(pointers, self.parts[number], worker, some)
+            sizes = sizes_of(self.parts[number].function)
+            if some is not None and self.images is not None:
+                sizes = self.images.counted(sizes, some)
+            k.add(tirx.Evaluate(tirx.call_extern("int32", names[number], *arguments, *numbers, *sizes)))
+
+        if len(self.parts) > len(kernels):
+            call(len(kernels), [], tirx.IntImm("int32", 0))
+        rows, columns = (to_index(d) for d in shape[2:])
+        chosen = _chosen(k, list(self.made), self.spare, rows, columns)
+        cases = _cases(self.needs, chosen)
+
+        def compute(own: dict[str, Expr], worker: Expr, some: Share | None) -> None:
+            for number, case in enumerate(cases):
+                with nullcontext() if case is None else k.when(case):
+                    for part, box in self._boxes(k, number, own):
+                        call(part, [box[str(name)] for name in kernels[part].scalars], worker, some)
+
+        least = _least(k, kernels, cases, unit)
+        number = None if self.images is None else self.images.number
+        _share(k, (rows, columns), unit, least, self.request.workers, compute, number)
+        return k.finish({"tirx.noalias": False})
+
+    def _arguments(
+        self, pointers: dict[Value | Packed | Scratch, Buffer], part: Kernel, worker: Expr, some: Share | None
+    ) -> list[Expr]:
+        """The addresses that a part is told."""
+        found = []
+        for operand in part.operands:
+            own: Buffer = pointers.get(operand)
+            at: SizeLike = 0
+            if own is None:
+                own = pointers[self.operands[-1]]
+                at = worker * to_index(self.room) + to_index(self.offsets[operand])
+            elif some is not None and self.images is not None:
+                at = self.images.begin(operand, some)
+            found.append(tirx.address_of(own[at]))
+        return found
+
+    def _boxes(self, k: KernelBuilder, number: int, own: dict[str, Expr]) -> Iterator[tuple[int, dict[str, Expr]]]:
+        """Which parts compute a band that is the kernel's of this ``number``, and what of it; inside of conditions
+        where there may be nothing for one."""
+        if self.once is not None and self.made[number] is self.once.first:
+            for part, box in zip((number, number + 1), _split(k, own)):
+                with k.when(box["columns"] > 0):
+                    yield part, box
+            return
+        above, (most, below) = self.made[number].kernel.least[0], self.spare[number]
+        left = _left(k, own["rows"], above, most)
+        yield number, own if left is None else {**own, "rows": own["rows"] - left}
+        if left is not None:
+            with k.when(left > 0):
+                yield below, {**own, "row": own["row"] + own["rows"] - left, "rows": left}
 
 
 def _spare(request: Request, made: list[BoxKernel]) -> list[tuple[int, int]]:
@@ -269,26 +311,35 @@ def _least(k: KernelBuilder, kernels: list[Kernel], cases: list[Expr | None], un
     return least
 
 
-@contextmanager
-def _bands(
-    k: KernelBuilder, size: tuple[Expr, Expr], unit: int, least: Expr, workers: int
-) -> Iterator[tuple[dict[str, Expr], Expr]]:
-    """Bands of rows, one a core, none lower than ``least`` units: what a kernel of boxes is told of one, and the core.
-    One loop for all kernels, as each parallel loop is a function of its own."""
+def _share(
+    k: KernelBuilder, size: tuple[Expr, Expr], unit: int, least: Expr, workers: int,
+    compute: Callable[[dict[str, Expr], Expr, Share | None], None], images: Expr | None,
+) -> None:  # fmt: skip
+    """Calls ``compute`` with what a kernel of boxes is told, the core, and which images: each core has as many whole
+    ones of the ``images`` as the others (None: the kernels compute all), and of those that are left a band of rows,
+    none lower than ``least`` units. One loop for all kernels, as each parallel loop is a function of its own."""
     rows, columns = size
     total = tirx.floordiv(rows, unit) if unit > 1 else rows
+    zero = tirx.IntImm("int32", 0)
 
     def band(first: Expr, end: Expr) -> dict[str, Expr]:
-        zero = tirx.IntImm("int32", 0)
         return {"row": first * unit, "column": zero, "rows": (end - first) * unit, "columns": columns}
 
     if workers == 1:
-        yield band(tirx.IntImm("int32", 0), total), tirx.IntImm("int32", 0)
+        compute(band(zero, total), zero, None)
         return
     parts = k.bind(tirx.min(tirx.floordiv(total, least), workers), "n")
-    with k.loop(workers, "parallel", "w") as w, k.when(w < parts):
-        first, end = (k.bind(tirx.floordiv(at * total, parts), "at") for at in (w, w + 1))
-        yield band(first, end), w
+    each = None if images is None else k.bind(tirx.floordiv(images, workers), "each")
+    with k.loop(workers, "parallel", "w") as w:
+        inside, some = w < parts, None
+        if each is not None:
+            with k.when(each > 0):
+                compute(band(zero, total), w, (w * each, each))
+            some = each * workers, images - each * workers
+            inside = tirx.all(inside, some[1] > 0)
+        with k.when(inside):
+            first, end = (k.bind(tirx.floordiv(at * total, parts), "at") for at in (w, w + 1))
+            compute(band(first, end), w, some)
 
 
 def _operands(
