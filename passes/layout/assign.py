@@ -30,6 +30,7 @@ from ...targets.target import Target
 from ..fuse.graph import ProgramGraph
 from ..fuse.outputs import copy_group, root_of
 from .moves import without_moves
+from .other_names import blocks_by_other_names, readers_by_any_name, readers_of
 from .rename import anchor_reading, reading, result_renamed
 from .rows import kept_in_blocks, place_rows
 from .sampled import sampled_image
@@ -115,7 +116,7 @@ class _Assigner:
         """Convolutions of a few outputs write these plain, where nothing beside them is in channel blocks: a model
         output, or what only maps and reductions of plain values read."""
         flat = set(self.graph.inputs)
-        readers = _readers(self.groups)
+        readers = readers_of(self.groups)
         for group in self.groups:
             if not _is_conv(group) or not is_few(group, self._read_in):
                 continue
@@ -151,9 +152,10 @@ class _Assigner:
         self.groups = result
 
     def _choose_blocks(self) -> None:
-        readers = _readers(self.groups)
+        readers = readers_by_any_name(self.groups, self.views)
         result: list[Group] = []
         for group in self.groups:
+            self.blocks.update(blocks_by_other_names(group, self.views, self.blocks))
             around = self._sampled_in_blocks(group, readers)
             result += around or [group]
             if around:
@@ -257,10 +259,11 @@ class _Assigner:
     # -- 2: views of blocked values --------------------------------------------------------------
 
     def _settle_views(self) -> None:
-        """A view of a blocked value is a copy, unless the block is all there is (1 x 1 maps of whole vectors)."""
+        """A view of a blocked value is a copy, unless the block is all there is (1 x 1 maps of whole vectors), or the
+        view lies in as many."""
         for value, base in list(self.views.items()):
             block = self.blocks.get(base, 0)
-            if not block or _same_as_plain(base, block):
+            if not block or _same_as_plain(base, block) or self.blocks.get(value) == block:
                 continue
             del self.views[value]
             node = next(n for n in self.graph.nodes if value in n.results)
@@ -385,14 +388,6 @@ class _Assigner:
 
 def _is_conv(group: Group) -> bool:
     return group.anchor is not None and supports_conv(group.anchor)
-
-
-def _readers(groups: Sequence[Group]) -> dict[Value, list[Group]]:
-    found: dict[Value, list[Group]] = {}
-    for group in groups:
-        for value in group.inputs:
-            found.setdefault(value, []).append(group)
-    return found
 
 
 def _is_image(value: Value) -> bool:

@@ -26,7 +26,7 @@ from ..operators.regions.attributes import integer, ints
 from ..operators.te_graph import GroupGraph
 from ..words.dims import is_open
 from ..words.group import Group, Kernel, Node, Request, Value
-from ..words.sizes import usual
+from ..words.sizes import same_where_it_runs, usual
 from ..words.tvm_types import Buffer, Expr
 from .loop_nest import LOCAL_WORK, PARALLEL_WORK
 
@@ -60,7 +60,8 @@ def _tables(group: Group) -> dict[Value, Table] | None:
     if any(len(v.shape) != 4 or v.constant is not None for v in (*group.inputs, *group.outputs)):
         return None
     shape = group.outputs[0].shape
-    if any((v.shape[0], *v.shape[2:]) != (shape[0], *shape[2:]) for v in (*group.inputs, *group.outputs)):
+    others = (0, 2, 3)
+    if any(not same_where_it_runs(v.shape[a], shape[a]) for v in (*group.inputs, *group.outputs) for a in others):
         return None
     cuts = all(_cuts_channels(n) for n in group.nodes)
     if not cuts and (is_open(shape) or sum(v.elements for v in group.inputs) > MOST_ELEMENTS):

@@ -26,7 +26,7 @@ Share = tuple[Expr, Expr]  # the first image, and how many
 
 
 @dataclass(frozen=True)
-class Images:
+class ImagesOfBatch:
     """The images of a batch, whose number is ``symbol``: (elements from one to the next, bytes of one) of those values
     that have them."""
 
@@ -35,7 +35,7 @@ class Images:
     apart: dict[Value, tuple[SizeLike, int]]
 
     @staticmethod
-    def of(request: Request, values: Sequence[Value]) -> Images | None:
+    def of(request: Request, values: Sequence[Value]) -> ImagesOfBatch | None:
         """None where the batch has one size or depends on more than one symbol, or a value has it elsewhere than along
         its first axis."""
         batch = request.group.outputs[0].shape[0]
@@ -50,7 +50,7 @@ class Images:
             if first == batch:
                 layout = request.layout(value)
                 apart[value] = layout.strides[0], dtype_bytes(layout.held(value.dtype))
-        return Images(symbol, to_index(batch), apart)
+        return ImagesOfBatch(symbol, to_index(batch), apart)
 
     def begin(self, operand: Value | Packed | Scratch, some: Share) -> Expr:
         """The byte at which the first of the images lies."""

@@ -33,7 +33,7 @@ from ..words.sizes import product, surely, usual
 from ..words.tvm_types import Buffer, Expr, PrimFunc
 from .box_support import box_alignment, box_refusal
 from .kernel import TiledKernel, box_target
-from .open_batch import Images, Share
+from .open_batch import ImagesOfBatch, Share
 from .open_boxes import BoxKernel, image_kernels
 from .open_residuals import COLUMNS, OnceKernels, once_kernels, overwritten_by_all
 from .window_ops import build_margins
@@ -69,8 +69,8 @@ def build_open_images(request: Request) -> TiledKernel:
     operands, offsets, room = _operands(request, parts, needs)
     scratch = Scratch(room * workers)
     operands.append(scratch)
-    images = Images.of(request, [o for o in operands if isinstance(o, Value)]) if workers > 1 else None
-    driver = _Driver(request, made, needs, spare, once, parts, operands, offsets, room, images)
+    images = ImagesOfBatch.of(request, [o for o in operands if isinstance(o, Value)]) if workers > 1 else None
+    driver = _ImageDriver(request, made, needs, spare, once, parts, operands, offsets, room, images)
     texts = [_text(own, rows) for own, (rows, _) in zip(made, spare)]
     if once is not None:
         texts[-2:] = [str(once)]
@@ -90,7 +90,7 @@ def build_open_images(request: Request) -> TiledKernel:
 
 
 @dataclass(frozen=True)
-class _Driver:
+class _ImageDriver:
     """Calls the kernels ``made`` for an image, and before these what fills margins, the last of ``parts`` if there is
     one more. ``operands`` end in the scratch of all cores, ``room`` bytes for each, in which ``offsets`` are."""
 
@@ -103,7 +103,7 @@ class _Driver:
     operands: Sequence[Value | Packed | Scratch]
     offsets: dict[Value | Packed | Scratch, SizeLike]
     room: SizeLike
-    images: Images | None
+    images: ImagesOfBatch | None
 
     def function(self, names: tuple[str, ...]) -> PrimFunc:
         """The driver, calling the parts by these names."""

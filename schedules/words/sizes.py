@@ -17,6 +17,7 @@ from .dims import (
     INFINITY,
     Atom,
     Dim,
+    Monomial,
     Open,
     Size,
     different,
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 SYMBOLS: ContextVar[dict[str, Size]] = ContextVar("symbols", default={})  # noqa: B039
 
 
+#: Differences of dims that are none wherever the model runs.
+NOTHING: ContextVar[frozenset[SizeLike]] = ContextVar("nothing", default=frozenset())
+
 #: What a build plans for: sizes of the symbols, by name.
 TYPICAL: ContextVar[Mapping[str, int]] = ContextVar("typical", default={})  # noqa: B039
 
@@ -42,13 +46,14 @@ TYPICAL: ContextVar[Mapping[str, int]] = ContextVar("typical", default={})  # no
 @contextmanager
 def no_symbols() -> Iterator[None]:
     """A scope whose symbols are its own: none at first, and forgotten behind it."""
-    tokens = SYMBOLS.set({}), TYPICAL.set({}), KNOWN.set(())
+    tokens = SYMBOLS.set({}), TYPICAL.set({}), KNOWN.set(()), NOTHING.set(frozenset())
     try:
         yield
     finally:
         SYMBOLS.reset(tokens[0])
         TYPICAL.reset(tokens[1])
         KNOWN.reset(tokens[2])
+        NOTHING.reset(tokens[3])
 
 
 @contextmanager
@@ -79,7 +84,29 @@ def plan_for(symbols: Iterable[Any], conditions: Iterable[Any]) -> None:
     limits = {s.name: (s.low, INFINITY if s.high is None else s.high, s.multiple) for s in symbols}
     SYMBOLS.set({name: Dim.symbol(name, *limit) for name, limit in limits.items()})
     TYPICAL.set({s.name: s.typical for s in symbols})
+    conditions = list(conditions)
     KNOWN.set(known_limits(conditions))
+    equal = [(c.left, c.right) for c in conditions if c.relation == "is"]
+    NOTHING.set(frozenset(_primitive(d) for a, b in equal for d in (a - b, b - a)))
+
+
+def same_where_it_runs(a: SizeLike, b: SizeLike) -> bool:
+    """True if two dims are one number at every size at which the model runs: they are written alike, or it can't run
+    otherwise."""
+    return surely(lambda: a == b) or _primitive(a - b) in NOTHING.get()
+
+
+def _primitive(dim: SizeLike) -> SizeLike:
+    """A dim without the number that all of its terms are multiples of."""
+    terms = terms_of(dim)
+    if not terms or not is_whole(dim):
+        return dim
+    shared = math.gcd(*terms.values())
+    return dim if shared <= 1 else sum(_product(m) * (f // shared) for m, f in terms.items())
+
+
+def _product(monomial: Monomial) -> SizeLike:
+    return product(Dim({(atom,): 1}) for atom in monomial)
 
 
 def usual(dim: SizeLike) -> int:
