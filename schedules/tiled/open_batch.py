@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from ..words.dims import Dim, to_index
+from ..words.atoms import KNOWN
+from ..words.dims import Dim, bounds, to_index
 from ..words.group import Packed, Request, Scratch, Value, dtype_bytes
-from ..words.sizes import symbols_of
+from ..words.sizes import NOTHING, multiple_of, symbols_of
 from ..words.tvm_types import Expr
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ class ImagesOfBatch:
 
     @staticmethod
     def of(request: Request, values: Sequence[Value]) -> ImagesOfBatch | None:
-        """None where the batch has one size or depends on more than one symbol, or a value has it elsewhere than along
-        its first axis."""
+        """None where the batch has one size or depends on more than one symbol, where kernels may rely on more images
+        than a core is given, or where a value has the batch elsewhere than along its first axis."""
         batch = request.group.outputs[0].shape[0]
         symbol = str(batch)
-        if not isinstance(batch, Dim) or symbols_of(batch) != {symbol}:
+        if not isinstance(batch, Dim) or symbols_of(batch) != {symbol} or not _may_be_any(batch, symbol):
             return None
         apart = {}
         for value in values:
@@ -62,3 +63,11 @@ class ImagesOfBatch:
     def counted(self, sizes: Sequence[Expr], some: Share) -> list[Expr]:
         """``sizes`` as a kernel is told them, of so many images."""
         return [some[1] if size.name == self.symbol else size for size in sizes]
+
+
+def _may_be_any(batch: Dim, symbol: str) -> bool:
+    """True if nothing that is known of the batch forbids a part of it: no least number above one, no multiple, no
+    relation to other sizes."""
+    related = [d for d, *_ in KNOWN.get()] + list(NOTHING.get())
+    alone = not any(symbol in symbols_of(d) for d in related)
+    return alone and multiple_of(symbol) == 1 and bounds(batch)[0] <= 1

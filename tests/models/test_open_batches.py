@@ -7,14 +7,19 @@ import re
 import numpy as np
 import onnxruntime
 import pytest
+from halotile.compiler.api import compile as compile_model
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.runtime.loader import load
 from halotile.compiler.state import Options
+from halotile.schedules.tiled.open_batch import _may_be_any
+from halotile.schedules.words.dims import Dim
+from halotile.schedules.words.sizes import SYMBOLS, no_symbols
 from halotile.targets.resolve import resolve
 
 from ..support.open_models import Drawing, feeds
 from ..support.open_runs import run_in
 
+NAMED = "x86-64-v3"
 CLOSE = 3e-5  # of the largest number of an output
 SIZES = [(1, 5, 7), (2, 1, 1), (2, 13, 3), (3, 7, 17), (4, 3, 2), (5, 2, 29), (7, 11, 6), (8, 1, 19), (3, 61, 37)]
 POISONS = (0xFF, 0x7F)
@@ -92,3 +97,23 @@ def test_a_batch_of_one_size_is_computed_at_once(tmp_path) -> None:
         given = feeds(proto, {"h": 10, "w": 14}, 3)
         (got,), (wanted,) = library(given).values(), session.run(None, given)
     assert np.abs(got - wanted).max() <= CLOSE * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(("batch", "numbers"), [("n:4..32:4", (4, 8, 20)), ("n:3..9", (3, 4, 9)), ("n:..:2", (2, 6))])
+def test_no_core_has_fewer_images_than_a_batch_may_have(batch, numbers) -> None:
+    """Kernels may rely on the least number of images and on what it is a multiple of."""
+    proto = network()
+    shapes, typical = {"x": (batch, 3, "h", "w")}, {"h": 24, "w": 24}
+    model = compile_model(proto, threads=2, target=NAMED, shapes=shapes, typical=typical, cache=False)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for n in numbers:
+        given = feeds(proto, {"n": n, "h": 14, "w": 22}, n)
+        (got,), (wanted,) = model(given).values(), session.run(None, given)
+        assert np.abs(got - wanted).max() <= CLOSE * np.abs(wanted).max(), n
+    name, limits = batch.split(":", 1)
+    low, _, step = limits.partition(":")
+    first = int(low.split("..")[0] or 0)
+    symbol = Dim.symbol(name, first, multiple=int(step or 1))
+    with no_symbols():
+        SYMBOLS.set({name: symbol})
+        assert not _may_be_any(symbol, name) and _may_be_any(Dim.symbol("m"), "m")
