@@ -6,7 +6,7 @@ they come from the second level.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from tvm import tirx
 from ...instructions.by_element import at_new_lines, each_line
 from ...instructions.load_order import keep_loads
 from ...kernel.unrolled_steps import unrolled
+from ...words.dims import is_dim, to_index
 from ...words.group import dtype_bytes
 from ...words.tvm_types import Buffer, Expr
 from ..kernel import ConvKernel
@@ -38,13 +39,26 @@ class ChannelSegment:
     aligned: bool = True
 
 
-def _meets_image(conv: ConvKernel, origins: list[Expr], column: Expr, taps: list[Expr]) -> Expr:
-    """True if a position of the tile reads the image at these taps."""
+def _passed_over(conv: ConvKernel) -> tuple[int, ...]:
+    """The axes along which a tile asks whether a tap of it lies in the image. In images of open size those along which
+    the first tap of a whole tile may lie in the padding: of images of one row, 3x3 taps are three that count."""
     facts, tile = conv.facts, conv.tile
-    parts = []
-    for i, (origin, count) in list(enumerate(((origins[-1], tile.rows), (column, tile.columns))))[: len(taps)]:
-        first = origin * facts.strides[i] + taps[i] * facts.dilation[i] - facts.before[i]
-        parts += [first + (count - 1) * facts.strides[i] >= 0, first < facts.data.shape[2 + i]]
+    if facts.skips:
+        return 0, 1
+    if not conv.is_open or len(facts.out_spatial) != 2:
+        return ()
+    spans = zip((tile.rows, tile.columns), facts.strides, facts.before, facts.data.shape[2:])
+    return tuple(i for i, (count, s, before, size) in enumerate(spans) if is_dim(size) and (count - 1) * s < before)
+
+
+def _meets_image(conv: ConvKernel, axes: Sequence[int], origins: list[Expr], column: Expr, taps: list[Expr]) -> Expr:
+    """True if a position of the tile reads the image at these taps, along ``axes``."""
+    facts, tile = conv.facts, conv.tile
+    parts, begins = [], conv.positions(origins, column, 0, 0)
+    for i, count in list(enumerate((tile.rows, tile.columns)))[: len(taps)]:
+        if i in axes:
+            first = begins[i] * facts.strides[i] + taps[i] * facts.dilation[i] - facts.before[i]
+            parts += [first + (count - 1) * facts.strides[i] >= 0, first < to_index(facts.data.shape[2 + i])]
     return tirx.all(*parts)
 
 
@@ -67,7 +81,7 @@ def emit_steps(
     k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
     n, start, group, (cb, own), origins, column = where
     width, size = tile.blocks * lanes, dtype_bytes(facts.output.dtype)
-    zero = tirx.IntImm("int32", 0)
+    zero, axes = tirx.IntImm("int32", 0), _passed_over(conv)
     conv.begins(n, _channel(segment, block, start, zero, zero), origins, column)
 
     with ExitStack() as loops:
@@ -82,8 +96,8 @@ def emit_steps(
                 following.ask(k, buffer, begin, number)
         data = _ask_for_data(conv, segment, (n, own, origins, column))
         results = conv.result_runs(n, conv.block_of(group), origins, column, runs, index) if runs is not None else []
-        if facts.skips:
-            loops.enter_context(k.when(_meets_image(conv, origins, column, taps)))
+        if any(axis < len(taps) for axis in axes):
+            loops.enter_context(k.when(_meets_image(conv, axes, origins, column, taps)))
         held = None
         if segment.aligned and owners is None and holds_channels(conv.request, facts) and has_room(conv):
             held = held_channels(conv, n, _channel(segment, block, start, own, zero)[0], origins, column, taps)
