@@ -32,12 +32,16 @@ def taken_over(request: Request, facts: ConvFacts, tile: tuple[int, int] | None)
     """The inputs whose memory the output may take: those that the epilogue reads at its own place. ``tile``: (rows,
     columns) that a direct convolution computes at a time; its last tile moves back where they don't divide, and
     computes outputs again, which must not be. None for algorithms that store each output once. An open box has any
-    number of rows."""
+    number of rows, and of columns too, unless the option ``once`` has a number that they are multiples of, or it is
+    always as wide as the image."""
     group = request.group
     if len(group.outputs) != 1 or len(facts.out_spatial) != 2:
         return ()
-    if request.box is not None and request.box.open and tile is not None and tile[0] > 1:
-        return ()
+    box = request.box
+    if box is not None and box.open and tile is not None:
+        divides = tile[1] == 1 or request.limits.once or box.columns == group.outputs[0].shape[3]
+        if tile[0] > 1 or not divides:
+            return ()
     lanes = request.layout(group.outputs[0]).block
     sizes = facts.out_spatial[0], request.limits.once or facts.out_spatial[1], facts.outputs
     if tile is not None and any(size % step for size, step in zip(sizes, (*tile, lanes))):

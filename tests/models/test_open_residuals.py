@@ -85,3 +85,23 @@ def test_images_that_builds_plan_for_keep_their_register_tiles(tmp_path) -> None
     texts = [k.schedule for k in build.kernels if "winograd" in k.schedule]
     assert texts and not any(OVER in text for text in texts)
     assert not any(k.inplace for k in build.kernels if "winograd" in k.schedule)
+
+
+@pytest.mark.parametrize("h,w", [(1, 12), (1, 24), (2, 6), (16, 1), ("h", 12)])
+@pytest.mark.parametrize("channels", [16, 32])
+def test_tiles_that_move_back_write_over_no_residual(channels, h, w, tmp_path) -> None:
+    """Of one row, and as wide as divides the usual images: others are not divided."""
+    g = Drawing(7)
+    y = g("Relu", g.input("x", 1, channels, "h", "w" if isinstance(h, int) else w))
+    z = g("Relu", g.conv(y, channels, channels, 1))
+    g.output(g("Relu", g("Add", g.conv(z, channels, channels, 1), y)), 4)
+    proto = g.model()
+    built(proto, tmp_path / "out", {"h": h, "w": w} if isinstance(h, int) else {"h": 1})
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    with load(tmp_path / "out") as library:
+        for rows, columns in ((1, 5), (2, 13), (3, 57), (7, 11), (1, 25), (4, 7), (9, 1)):
+            given = feeds(proto, {"h": rows, "w": columns if isinstance(h, int) else w}, rows)
+            (wanted,) = session.run(None, given)
+            for threads in (1, 2):
+                (found,) = library(given, threads=threads).values()
+                assert np.abs(found - wanted).max() <= CLOSE * np.abs(wanted).max(), (rows, columns)
