@@ -22,6 +22,7 @@ from ..words.sizes import product, usual
 from ..words.tvm_types import Buffer, Expr
 from .cut_residuals import CutPlace, cuts_of
 from .facts import ConvFacts
+from .flat_images import pixels_across, results_at, rows_of
 from .register_tile import Tile
 from .weight_prefetch import NextPanel, Runs, ask
 
@@ -106,6 +107,7 @@ class ConvKernel:
     number: Expr = 0  # of the tile, counted over the rows of an image
     started: Value | None = None  # the sum of the convolution and a constant that its accumulators begin with
     first: Expr = None  # where the first element of the input lies that a tile of a box reads
+    rows_of: Buffer | None = None  # see flat_images.py
 
     def __post_init__(self) -> None:
         anchor = self.request.group.anchor
@@ -303,10 +305,12 @@ class ConvKernel:
         """The loop over tiles of the last axis; the last tile moves back where the width doesn't divide."""
         width, step = self.spatial[-1], self.tile.columns
         if self.is_open:
-            most = self.output.shape[3]
+            most = pixels_across(self)
             with self.k.loop(tirx.floordiv(width + (step - 1), step), name="x") as x:
                 self.ctx.ranged(x, most)
-                yield self.bind(tirx.min(x * step, width - step), most) if step > 1 else x
+                column = self.bind(tirx.min(x * step, width - step), most) if step > 1 else x
+                self.rows_of = rows_of(self, column)
+                yield column
             return
         if self.narrow is not None:
             with self.k.loop(width // step, name="x") as x:
@@ -363,7 +367,7 @@ class ConvKernel:
         with k.loop(tile.rows, kind, "dy") as dy, k.loop(tile.columns, kind, "dx") as dx:
             with k.loop(blocks, kind, "b") as b, k.loop(lanes, "vectorized", "v") as v:
                 slot = ((dy * tile.columns + dx) * blocks + b) * lanes + v
-                self.element(lambda: source[slot], n, first_block + b, v, self.positions(origins, column, dy, dx))
+                self.element(lambda: source[slot], n, first_block + b, v, results_at(self, origins, column, dy, dx))
 
     def ask_for_results(self, n: Expr, first_block: Expr, origins: list[Expr], column: Expr, blocks: int) -> None:
         """Hints, before a tile's reduction starts, for the lines that its epilogue reads and writes: no cache holds
@@ -372,7 +376,7 @@ class ConvKernel:
         with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
             with k.loop(blocks, "unroll", "b") as b:
                 for value, written in self.results():
-                    place = self.result(value, n, first_block + b, self.positions(origins, column, dy, dx))
+                    place = self.result(value, n, first_block + b, results_at(self, origins, column, dy, dx))
                     ask(k, self.ctx.buffer(value), place, written)
 
     def result_runs(
@@ -386,7 +390,7 @@ class ConvKernel:
             part, rest = tirx.floormod(number, run.parts), tirx.floordiv(number, run.parts)
             b, dy = tirx.floormod(rest, self.tile.blocks), tirx.floordiv(rest, self.tile.blocks)
             for value, written in self.results():
-                place = self.result(value, n, first_block + b, self.positions(origins, column, dy, 0))
+                place = self.result(value, n, first_block + b, results_at(self, origins, column, dy, 0))
                 begin = self.bind(place + part * run.reach, self.request.layout(value).elements + run.reach * run.parts)
                 found.append((self.ctx.buffer(value), begin, written))
         return found

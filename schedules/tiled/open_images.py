@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from ..conv import builds_conv
+from ..conv.flat_images import has_flat_images
 from ..conv.register_tile import PLANNED, Tile, sizes_about, step_cycles
-from ..dispatch import build_kernel, larger
+from ..dispatch import build_kernel, larger, select
 from ..emit.builder import KernelBuilder
 from ..emit.open_sizes import sizes_of
 from ..instructions.prefetch import LINE, can_stream
@@ -41,6 +42,8 @@ from .window_ops import build_margins
 if TYPE_CHECKING:
     from ..words.size_like import SizeLike
 
+FLAT = ", rows end to end"
+
 
 def builds_open_images(request: Request) -> bool:
     """True for a convolution in layouts of its family of which the batch, rows or columns are open."""
@@ -54,12 +57,14 @@ def builds_open_images(request: Request) -> bool:
 def build_open_images(request: Request) -> TiledKernel:
     """The kernel of a group that :func:`builds_open_images`."""
     group, workers = request.group, request.workers
-    made = list(image_kernels(_boxed(request, workers), workers, lambda since: not _needs(request, since)))
-    once = once_kernels(_boxed(request, workers), made)
+    flat = _pays_flat(request)
+    boxed, size = _boxed(request, flat), _size(request, flat)
+    made = list(image_kernels(boxed, workers, lambda since: not _needs(size, since)))
+    once = once_kernels(boxed, made)
     if once is not None:
         made = [made[0], once.first, once.rest]
-    needs = [_needs(request, own.since) for own in made]
-    if (large := _large(request, workers, made[0])) is not None:
+    needs = [_needs(size, own.since) for own in made]
+    if (large := _large(request, flat, made[0])) is not None:
         made, needs = [large, *made], [[*needs[0], _largest(request)], *needs]
     kernels = [own.kernel for own in made]
     spare = _spare(request, made)
@@ -70,7 +75,7 @@ def build_open_images(request: Request) -> TiledKernel:
     scratch = Scratch(room * workers)
     operands.append(scratch)
     images = ImagesOfBatch.of(request, [o for o in operands if isinstance(o, Value)]) if workers > 1 else None
-    driver = _ImageDriver(request, made, needs, spare, once, parts, operands, offsets, room, images)
+    driver = _ImageDriver(request, flat, made, needs, spare, once, parts, operands, offsets, room, images)
     texts = [_text(own, rows) for own, (rows, _) in zip(made, spare)]
     if once is not None:
         texts[-2:] = [str(once)]
@@ -79,7 +84,7 @@ def build_open_images(request: Request) -> TiledKernel:
         function=driver.function(tuple(f"part{i}" for i in range(len(parts)))),
         operands=tuple(operands),
         outputs=group.outputs,
-        schedule=f"open images: {names}",
+        schedule=f"open images{FLAT * flat}: {names}",
         flops=sum(kernel.flops for kernel in kernels[:1]),
         workspace=max((p.workspace for p in parts), default=0),
         inplace=overwritten_by_all(kernels),
@@ -95,6 +100,7 @@ class _ImageDriver:
     one more. ``operands`` end in the scratch of all cores, ``room`` bytes for each, in which ``offsets`` are."""
 
     request: Request
+    flat: bool
     made: Sequence[BoxKernel]
     needs: list[list[tuple[Dim, int]]]
     spare: list[tuple[int, int]]
@@ -107,8 +113,8 @@ class _ImageDriver:
 
     def function(self, names: tuple[str, ...]) -> PrimFunc:
         """The driver, calling the parts by these names."""
-        k, shape = KernelBuilder("driver"), self.request.group.outputs[0].shape
-        unit, kernels = box_alignment(self.request.group)[0], [own.kernel for own in self.made]
+        k, along = KernelBuilder("driver"), int(self.flat)  # the axis that cores share
+        unit, kernels = box_alignment(self.request.group), [own.kernel for own in self.made]
         pointers = {o: k.pointer(f"p{i}", "uint8", 1) for i, o in enumerate(self.operands)}
 
         def call(number: int, numbers: list[Expr], worker: Expr, some: Share | None = None) -> None:
@@ -120,7 +126,7 @@ class _ImageDriver:
 
         if len(self.parts) > len(kernels):
             call(len(kernels), [], tirx.IntImm("int32", 0))
-        rows, columns = (to_index(d) for d in shape[2:])
+        rows, columns = (to_index(d) for d in _size(self.request, self.flat))
         chosen = _chosen(k, list(self.made), self.spare, rows, columns)
         cases = _cases(self.needs, chosen)
 
@@ -130,9 +136,9 @@ class _ImageDriver:
                     for part, box in self._boxes(k, number, own):
                         call(part, [box[str(name)] for name in kernels[part].scalars], worker, some)
 
-        least = _least(k, kernels, cases, unit)
+        least = _least(k, kernels, cases, along, unit[along])
         number = None if self.images is None else self.images.number
-        _share(k, (rows, columns), unit, least, self.request.workers, compute, number)
+        _share(k, (rows, columns), along, unit[along], least, self.request.workers, compute, number)
         return k.finish({"tirx.noalias": False})
 
     def _arguments(
@@ -198,7 +204,7 @@ def _chosen(
     most = max((own.cycles or 0 for own in among.values()), default=1)
     units = {n: max(1, round(64 * (own.cycles or 0) / most)) for n, own in among.items()}
     fits, costs = {}, {}
-    rows, columns = k.hold(rows), k.hold(columns)
+    rows, columns = (n if isinstance(n, int) else k.hold(n) for n in (rows, columns))
     for n, own in among.items():
         (height, width), (over, below) = own.kernel.least, spare[n]
         whole, left = k.hold(tirx.floordiv(rows, height)), _left(k, rows, height, over)
@@ -239,7 +245,18 @@ def _left(k: KernelBuilder, rows: Expr, step: int, spare: int) -> Expr | None:
     return rest if spare == step - 1 else k.hold(tirx.Select(rest <= spare, rest, tirx.IntImm("int32", 0)))
 
 
-def _large(request: Request, workers: int, first: BoxKernel) -> BoxKernel | None:
+def _pays_flat(request: Request) -> bool:
+    """True where images are computed pixel after pixel: in register tiles that alone count for it."""
+    return has_flat_images(request) and isinstance(select(_boxed(request, True)).plan, Tile)
+
+
+def _size(request: Request, flat: bool) -> tuple[SizeLike, SizeLike]:
+    """Rows and columns of an image; if ``flat`` its pixels are those of one row."""
+    rows, columns = request.group.outputs[0].shape[2:]
+    return (1, product([rows, columns])) if flat else (rows, columns)
+
+
+def _large(request: Request, flat: bool, first: BoxKernel) -> BoxKernel | None:
     """The kernel for images whose results are written past the caches, in what else is best at such sizes, with the
     weights of the ``first`` kernel of other images; None where there are no such images, or all are, or where images
     have one size, or the first is one of several that images choose from. None either where only images larger than any
@@ -253,7 +270,7 @@ def _large(request: Request, workers: int, first: BoxKernel) -> BoxKernel | None
         return None
     if first.cycles is not None or not is_open(output.shape[2:]) or request.layout(output).block * 4 != LINE:
         return None
-    boxed = _boxed(request, workers, max(1.0, 2 * least / max(1, usual(output.bytes))) ** 0.5)
+    boxed = _boxed(request, flat, max(1.0, 2 * least / max(1, usual(output.bytes))) ** 0.5)
     choice = larger(boxed, first.choice)
     return replace(first, kernel=replace(build_kernel(replace(boxed, choice=choice)), large=True), choice=choice)
 
@@ -265,20 +282,23 @@ def _largest(request: Request) -> tuple[Dim, int]:
     return pixels, least // (4 * output.shape[1]) + 1
 
 
-def _boxed(request: Request, workers: int, times: float = 1.0) -> Request:
+def _boxed(request: Request, flat: bool, times: float = 1.0) -> Request:
     """The request for boxes as a core's band of the image that the build plans for, or of one so many ``times`` as high
     and as wide."""
     height, width = (max(1, round(times * usual(d))) for d in request.group.outputs[0].shape[2:])
     units = box_alignment(request.group)
-    rows = max(units[0], -(-height // workers) // units[0] * units[0])
+    rows = max(units[0], -(-height // request.workers) // units[0] * units[0])
     columns = max(units[1], width // units[1] * units[1])
-    box = Box(rows, columns, frozenset(), True, units, sizes_about(rows, columns))
+    spread = sizes_about(rows, columns)
+    if flat:
+        rows, columns, spread = 1, rows * columns, tuple((1, h * w, weight) for h, w, weight in spread)
+    box = Box(rows, columns, frozenset(), True, units, spread, flat)
     return replace(request, target=box_target(request.target), box=box, choice=None)
 
 
-def _needs(request: Request, least: tuple[int, int]) -> list[tuple[Dim, int]]:
+def _needs(size: tuple[SizeLike, SizeLike], least: tuple[int, int]) -> list[tuple[Dim, int]]:
     """(dim, number) for rows and columns that an image must have at least, of those that not every image has."""
-    pairs = zip(request.group.outputs[0].shape[2:], least)
+    pairs = zip(size, least)
     return [(dim, number) for dim, number in pairs if not surely(lambda: dim >= number)]  # noqa: B023
 
 
@@ -301,9 +321,9 @@ def _cases(needs: list[list[tuple[Dim, int]]], chosen: dict[int, Expr]) -> list[
     return cases
 
 
-def _least(k: KernelBuilder, kernels: list[Kernel], cases: list[Expr | None], unit: int) -> Expr:
-    """Rows that a band of the kernel that is called has at least, in units."""
-    fewest = [-(-kernel.least[0] // unit) for kernel, _ in zip(kernels, cases)]
+def _least(k: KernelBuilder, kernels: list[Kernel], cases: list[Expr | None], along: int, unit: int) -> Expr:
+    """Rows, or columns, that a band of the kernel that is called has at least, in units."""
+    fewest = [-(-kernel.least[along] // unit) for kernel, _ in zip(kernels, cases)]
     least: Expr = tirx.IntImm("int32", fewest[-1])
     if len(set(fewest)) > 1:
         for case, own in reversed([*zip(cases, fewest)][:-1]):
@@ -312,18 +332,20 @@ def _least(k: KernelBuilder, kernels: list[Kernel], cases: list[Expr | None], un
 
 
 def _share(
-    k: KernelBuilder, size: tuple[Expr, Expr], unit: int, least: Expr, workers: int,
+    k: KernelBuilder, size: tuple[Expr, Expr], along: int, unit: int, least: Expr, workers: int,
     compute: Callable[[dict[str, Expr], Expr, Share | None], None], images: Expr | None,
 ) -> None:  # fmt: skip
     """Calls ``compute`` with what a kernel of boxes is told, the core, and which images: each core has as many whole
-    ones of the ``images`` as the others (None: the kernels compute all), and of those that are left a band of rows,
-    none lower than ``least`` units. One loop for all kernels, as each parallel loop is a function of its own."""
-    rows, columns = size
-    total = tirx.floordiv(rows, unit) if unit > 1 else rows
+    ones of the ``images`` as the others (None: the kernels compute all), and of those that are left a band of rows, or
+    of columns (``along`` 1), none of fewer than ``least`` units. One loop for all kernels, as each parallel loop is a
+    function of its own."""
+    total = tirx.floordiv(size[along], unit) if unit > 1 else size[along]
     zero = tirx.IntImm("int32", 0)
 
     def band(first: Expr, end: Expr) -> dict[str, Expr]:
-        return {"row": first * unit, "column": zero, "rows": (end - first) * unit, "columns": columns}
+        own, whole = (first * unit, (end - first) * unit), (zero, size[1 - along])
+        (row, rows), (column, columns) = (whole, own) if along else (own, whole)
+        return {"row": row, "column": column, "rows": rows, "columns": columns}
 
     if workers == 1:
         compute(band(zero, total), zero, None)

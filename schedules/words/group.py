@@ -217,7 +217,8 @@ class Box:
     ``windowed`` values lie in memory as a part: a window of rows and columns whose base is given at run time, in the
     layout that the request has for them. All others lie whole. An ``open`` box has its size at run time as well;
     ``rows`` and ``columns`` are what is expected of it. Its origin is a multiple of ``steps``. ``spread``: (rows,
-    columns, weight) of sizes at which it is to be fast; none: at what is expected.
+    columns, weight) of sizes at which it is to be fast; none: at what is expected. ``flat``: the image's rows lie end
+    to end in what it reads, and its pixels are counted through them: they are the columns of a single row.
     """
 
     rows: int
@@ -226,6 +227,7 @@ class Box:
     open: bool = False
     steps: tuple[int, int] = (1, 1)
     spread: tuple[tuple[int, int, float], ...] = ()
+    flat: bool = False
 
     def spread_of(self, rows: int, columns: int) -> tuple[tuple[int, int, float], ...]:
         """``spread`` of what has so many rows and columns where the box is as large as is expected."""

@@ -80,6 +80,11 @@ class Layout:
         return self.margins[axis] if self.margins else (0, 0)
 
     @property
+    def ends_meet(self) -> bool:
+        """True if rows lie end to end: each begins behind the last element of the one before."""
+        return not self.room and not any(self.margin(len(self.shape) - 1))
+
+    @property
     def physical_shape(self) -> tuple[SizeLike, ...]:
         """The dims of the buffer: margins and room included, channels as blocks, and the lanes of a block last."""
         dims = [s + sum(self.margin(i)) for i, s in enumerate(self.shape)]

@@ -24,12 +24,12 @@ HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 17, 29)
 WIDTHS = (29, 3, 13, 2, 1, 4)
 #: (channels, outputs, taps, strides, groups)
 LAYERS = {
-    "1 x 1": (32, 32, 1, 1, 1),
+    "1 x 1": (32, 32, 1, 2, 1),
     "3 x 3": (64, 64, 3, 1, 1),
     "strides": (24, 32, 3, 2, 1),
     "few channels": (3, 16, 3, 1, 1),
     "groups": (32, 32, 3, 1, 2),
-    "vectors left over": (64, 56, 1, 1, 1),
+    "vectors left over": (64, 56, 3, 1, 1),
 }
 
 Built = tuple[onnx.ModelProto, str, LoadedModel]
