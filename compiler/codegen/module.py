@@ -45,6 +45,7 @@ from .llvm_options import held_options
 from .names import MAIN, SHAPES
 from .objects import build_object
 from .open_sizes import first_offset, open_sizes, shapes_function
+from .shared_kernels import caller_of, shared_kernels
 from .steps import LevelForm
 
 if TYPE_CHECKING:
@@ -172,9 +173,10 @@ def assemble(
     stores of a function go past the caches. What ``cache`` holds is not compiled again. ``suffix`` ends the names of
     main and of the function of shapes, where a library has several."""
     functions: dict[str, PrimFunc] = {}
+    labels: dict[str, str] = {}  # what kernels say of themselves, by the names of their functions
     unique: dict[int, list[tuple[PrimFunc, str]]] = {}
 
-    def named(function: PrimFunc) -> str:
+    def named(function: PrimFunc, label: str = "") -> str:
         structure = tvm_ffi.structural_hash(function, map_free_vars=True) & (1 << 64) - 1
         same = unique.setdefault(structure, [])
         equal = (n for f, n in same if tvm_ffi.structural_equal(f, function, map_free_vars=True))
@@ -182,7 +184,7 @@ def assemble(
         if not name:
             name = f"halotile_k_{structure:016x}" + (f"_{len(same)}" if same else "")
             same.append((function, name))
-            functions[name] = function.with_attrs({"global_symbol": name, "calling_conv": C_CALL})
+            functions[name], labels[name] = _known_as(name, function), label
         return name
 
     callers: dict[str, PrimFunc] = {}  # they only pass pointers on, so they may lie with main
@@ -192,15 +194,22 @@ def assemble(
     def callable_(kernel: Kernel) -> str:
         """The name of the function that computes a kernel, which is entered where it belongs."""
         if not isinstance(kernel, TiledKernel):
-            return named(kernel.function)
+            return named(kernel.function, kernel.schedule)
         parts = tuple(map(callable_, kernel.parts))
         own = flows if isinstance(kernel, FlowKernel) else callers
         name = f"halotile_{'f' if own is flows else 't'}{len(own)}"
         driver, called[name] = kernel.link(parts), set(parts).union(*(called.get(p, ()) for p in parts))
-        own[name] = driver.with_attrs({"global_symbol": name, "calling_conv": C_CALL})
+        own[name] = _known_as(name, driver)
         return name
 
-    names = [callable_(kernel) for kernel in kernels]
+    names = [callable_(k) for k in kernels]
+    if symbols:
+        alike = shared_kernels([(name, labels[name], function) for name, function in functions.items()])
+        passed: dict[str, set[str]] = {}
+        for name, kernel in alike.items():
+            general = named(kernel.function)
+            callers[name], passed[name] = _known_as(name, caller_of(functions.pop(name), kernel, general)), {general}
+        called = {**passed, **called}
     main = _main(list(zip(names, kernels)), inputs, outputs, places_of(places), memory, weights, timers, symbols)
     first = {MAIN: main}
     if symbols:
@@ -216,6 +225,10 @@ def assemble(
         if count := sum(stores.get(part, 0) for part in own):
             stores[name] = count
     return objects[0], tuple(objects[1:]), names, stores
+
+
+def _known_as(name: str, function: PrimFunc) -> PrimFunc:
+    return function.with_attrs({"global_symbol": name, "calling_conv": C_CALL})
 
 
 def _main(

@@ -17,12 +17,14 @@ from ..kernel.work_sharing import bands
 from ..matmul.folded_moves import producers
 from ..operators.kind import facts_of, is_long
 from ..operators.te_graph import GroupGraph
-from ..words.group import Kernel, Request, Value, dtype_bytes
+from ..words.dims import is_open
+from ..words.group import Kernel, Request, Value
 from ..words.sizes import product, usual
 from ..words.tvm_types import Buffer, Expr
 from .cut_residuals import CutPlace, cuts_of
 from .facts import ConvFacts
 from .flat_images import pixels_across, results_at, rows_of
+from .panel_sums import make_sums
 from .register_tile import Tile
 from .weight_prefetch import NextPanel, Runs, ask
 
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 
 SHORT = 256  # steps of a reduction after which waiting for the lines of its result counts for nothing
 SHORT_OF_FEW = 64  # the same of so few channels that LLVM writes all of them out, on x86-64
-STACK_SUMS = 64 * 1024  # bytes that a task may hold on its stack
 PARALLEL_FLOPS = 100_000  # below this a launch costs more than the second core saves, its data moving included
 
 
@@ -153,6 +154,11 @@ class ConvKernel:
         return self.request.box is not None and self.request.box.open
 
     @property
+    def of_any_size(self) -> bool:
+        """True if that box is of images of open size: one function for layers of several sizes (shared_kernels.py)."""
+        return self.is_open and is_open(self.output.shape)
+
+    @property
     def varies(self) -> bool:
         """True if the extents of the kernel's outputs are given at run time, in a box or of the whole."""
         return self.is_open or self.facts.sizes is not None
@@ -246,7 +252,7 @@ class ConvKernel:
         def first(image: Expr, part: Expr, parts: int) -> None:
             self.ctx.fill_parts(None, image, part, parts, self.order != "groups")
             if self.parts > 1:
-                self._make_sums(image * parts + part, batch * parts)
+                make_sums(self, image * parts + part, batch * parts)
 
         step, short = (self.tile.rows, -outer[-1] % self.tile.rows) if self.mixed else (1, 0)
         shared = (batch, channel_groups, rows, parallel, self.order, first, self.parts, step, short)
@@ -269,22 +275,15 @@ class ConvKernel:
         tiles = math.prod(-(-s // t) for s, t in zip(self.spatial, (self.tile.rows, self.tile.columns)))
         return tiles * self.tile.positions * self.tile.blocks * self.lanes
 
-    def _make_sums(self, task: Expr, tasks: int) -> None:
-        """A place for these of each task: on its stack, where there is room, else in the arena."""
-        size, dtype = max(self.sums_elements, self.sums_room), self.facts.output.dtype
-        if size * dtype_bytes(dtype) <= STACK_SUMS:
-            self.sums = self.k.local("sums", dtype, size, "global")
-        else:
-            self.sums, self.sums_base = self.ctx.scratch(tasks * size, dtype), self.bind(task * size, tasks * size)
-
     @contextmanager
     def _open_tasks(self, channel_groups: int) -> Iterator[tuple[Expr, Expr, list[Expr]]]:
         """The same loops over a box whose size is known at run time (and no smaller than the tile)."""
         rows, step = self.spatial[0], self.tile.rows
         batch, height = self.facts.data.shape[0], self.output.shape[2]
-        with self.k.loop(batch, name="n") as n, self.k.loop(channel_groups, name="g") as group:
+        kept = self.of_any_size
+        with self.k.loop(batch, name="n") as n, self.k.loop(channel_groups, name="g", kept=kept) as group:
             self.ctx.ranged(n, batch)
-            self.ctx.ranged(group, channel_groups)
+            self.ctx.ranged(group, max(channel_groups, 1 + kept))
             with self.k.loop(tirx.floordiv(rows + (step - 1), step), name="y") as y:
                 self.ctx.ranged(y, height)
                 origin = self.bind(tirx.min(y * step, rows - step), height) if step > 1 else y

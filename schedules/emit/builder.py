@@ -228,13 +228,15 @@ class KernelBuilder:
         return buffer[0]
 
     @contextmanager
-    def loop(self, extent: SizeLike | Expr, kind: str = "serial", name: str = "i", begin: Expr = 0) -> Iterator[Expr]:
-        """``for var in range(begin, begin + extent)``. A loop of one iteration is no loop.
+    def loop(
+        self, extent: SizeLike | Expr, kind: str = "serial", name: str = "i", begin: Expr = 0, kept: bool = False
+    ) -> Iterator[Expr]:
+        """``for var in range(begin, begin + extent)``. A loop of one iteration is no loop, unless it is ``kept``.
 
         A vectorised loop whose body has a guard that depends on the lane becomes a plain one: TVM would scalarise it
         and lose the names bound inside. LLVM may still vectorise it.
         """
-        if isinstance(extent, (int, prim.IntImm)) and int(extent) == 1:
+        if isinstance(extent, (int, prim.IntImm)) and int(extent) == 1 and not kept:
             yield index(begin)
             return
         begin = index(begin)

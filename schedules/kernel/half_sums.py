@@ -154,13 +154,13 @@ def run_steps(terms: int, total: SizeLike) -> int:
 
 @contextmanager
 def blocks_in_runs(
-    k: KernelBuilder, wide: HalfSums | None, blocks: tuple[int, SizeLike], run: int, ends: bool
+    k: KernelBuilder, wide: HalfSums | None, blocks: tuple[int, SizeLike], run: int, ends: bool, kept: bool = False
 ) -> Iterator[Expr]:
-    """The loop over ``blocks``, a first one and how many; with ``wide`` sums in runs of ``run`` of them, of which the
-    last stays in the accumulators if it ``ends`` them."""
+    """The loop over ``blocks``, a first one and how many (``kept`` where that is one); with ``wide`` sums in runs of
+    ``run`` of them, of which the last stays in the accumulators if it ``ends`` them."""
     begin, count = blocks
     if wide is None:
-        with k.loop(count, name="cb", begin=begin) as cb:
+        with k.loop(count, name="cb", begin=begin, kept=kept) as cb:
             yield cb
         return
     whole = isinstance(count, int) and count % run == 0

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import Compiled, module_of, native, staged, weight
-from halotile.schedules.conv import kernel as tile
+from halotile.schedules.conv import kernel as conv_kernel
+from halotile.schedules.conv import panel_sums
 from halotile.schedules.conv.direct import data_prefetch, weight_panels
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.register_tile import Space, Tile, choose_tile, step_cycles, tiles_of
@@ -114,7 +115,7 @@ def test_the_channels_of_a_block_ask_for_all_lines_of_the_next(stride: int, bloc
     group = next(g for g in build.groups if g.anchor is not None)
     assert group.anchor is not None
     request = Request(group, build.layouts, TWO)
-    conv = tile.ConvKernel(request, ConvFacts.of(group.anchor), LOW, 16, tile.new_context(request))
+    conv = conv_kernel.ConvKernel(request, ConvFacts.of(group.anchor), LOW, 16, conv_kernel.new_context(request))
     conv.bind = lambda value, extent: value  # type: ignore[method-assign]
     begin = data_prefetch.next_data(conv, 0, tirx.IntImm("int32", block), blocks, [5], 0)
     asked: set[int] = set()
@@ -150,7 +151,7 @@ def test_the_tiles_of_a_row_ask_for_the_next_rows(stride: int, first: int, rows:
     group = next(g for g in build.groups if g.anchor is not None)
     assert group.anchor is not None
     request = Request(group, build.layouts, replace(TWO, l2_bytes=64 << 10))
-    conv = tile.ConvKernel(request, ConvFacts.of(group.anchor), WIDE, 16, tile.new_context(request))
+    conv = conv_kernel.ConvKernel(request, ConvFacts.of(group.anchor), WIDE, 16, conv_kernel.new_context(request))
     conv.order, columns, groups = "rows", -(-28 // stride // 7), 2 * stride
     below = conv.below = data_prefetch.below_of(conv, groups)
     assert below is not None
@@ -257,7 +258,7 @@ def test_a_tile_asks_for_all_lines_of_its_results(cin: int, kernel: int) -> None
     group = next(g for g in build.groups if g.anchor is not None)
     assert group.anchor is not None
     request = Request(group, build.layouts, TWO)
-    conv = tile.ConvKernel(request, ConvFacts.of(group.anchor), WIDE, 16, tile.new_context(request))
+    conv = conv_kernel.ConvKernel(request, ConvFacts.of(group.anchor), WIDE, 16, conv_kernel.new_context(request))
     conv.bind = lambda value, extent: value  # type: ignore[method-assign]
     steps, channels = max(1, cin // 16) * kernel * kernel, min(cin, 16)
     runs = spread_runs(WIDE, 16, steps, channels, 4)
@@ -333,7 +334,7 @@ def test_parts_change_no_bit(
         return R.nn.relu(R.nn.conv2d(x, weight(w), padding=1) + weight(b)) + y
 
     target = replace(native(), cores=cores, fma_ports=2, l2_bytes=256 << 10, far_bytes=1)
-    for module in (weight_panels, tile):
+    for module in (weight_panels, panel_sums):
         monkeypatch.setattr(module, "STACK_SUMS", stack)
     found = []
     for panel in (1 / 16, 1 << 20):

@@ -386,16 +386,17 @@ def _tiles(conv: ConvKernel, segments: list[ChannelSegment], weights: Buffer, at
         last = partial(k.when, part == conv.parts - 1) if conv.parts > 1 else nullcontext
         for segment in () if facts.empty else segments:
             own = segment is segments[0]  # which alone is cut into parts
+            kept = conv.of_any_size and wide is None and segment.blocks * segment.lanes >= lanes
             count = segment.blocks // conv.parts if own else segment.blocks
             asking = min(count, -(-runs.count // conv.tap_steps)) if runs is not None else 0
             with nullcontext() if own else last():
                 for begin, blocks in ((0, asking), (asking, count - asking)):
-                    if not blocks:
+                    if not blocks and (not kept or not begin):
                         continue
                     times = any_number(conv.request.target, blocks) if begin else blocks
                     ends = segment is segments[-1] and begin + blocks == count and (own or conv.parts == 1)
-                    with blocks_in_runs(k, wide, (begin, times), run, ends) as cb:
-                        conv.ctx.ranged(cb, count)
+                    with blocks_in_runs(k, wide, (begin, times), run, ends, kept) as cb:
+                        conv.ctx.ranged(cb, max(count, 1 + kept))
                         where = (n, start, group, (cb, cb + part * count if own else cb), origins, column)
                         for owners in _forms(conv, group):
                             emit_steps(conv, segment, block, acc, weights, where, offset, share, below, runs, owners)

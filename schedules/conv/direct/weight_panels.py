@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from ...kernel.half_sums import HALF
 from ...words.group import dtype_bytes
-from ..kernel import STACK_SUMS, ConvKernel
+from ..kernel import ConvKernel
+from ..panel_sums import STACK_SUMS
 from ..register_tile import step_cycles, tiles_of
 from ..weight_prefetch import reads_fast
 from .data_prefetch import image_bytes
