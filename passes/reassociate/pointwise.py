@@ -59,11 +59,12 @@ class Pointwise:
 
 
 def pointwise(node: GraphNode) -> Pointwise | None:
-    """``node`` as a pointwise linear map on a value of known shape; None if it is none."""
-    if not node.is_tensor or not node.static or not is_float(node) or weight_index(node) != 1:
+    """``node`` as a pointwise linear map on a value of known rank and channels, of any number of places; None if it is
+    none."""
+    if not node.is_tensor or node.shape is None or not is_float(node) or weight_index(node) != 1:
         return None
     data, weight = node.inputs
-    if not data.static or weight.op != CONST or 0 in (node.shape or ()):
+    if data.shape is None or weight.op != CONST or any(isinstance(d, int) and d == 0 for d in node.shape):
         return None
     array = weight.array
     if node.op == "relax.matmul":

@@ -15,6 +15,8 @@ from math import prod
 import numpy as np
 from tvm import relax
 
+from ...schedules.words.dims import Open
+from ...schedules.words.sizes import dim_of, usual
 from ..simplify.graph import CONST, GraphNode
 from ..simplify.patterns import rounded
 from ..simplify.rule import RewriteBuilder
@@ -35,7 +37,7 @@ def resize_later(node: GraphNode) -> Callable[[RewriteBuilder], GraphNode] | Non
     alone = len(parts) == 1
     chosen = [s if s is not None and _gain(linear, p, s[0], alone) > 0 else None for p, s in zip(parts, sources)]
     matrix = rounded(linear.matrix, node.inputs[1].array.dtype)
-    if not any(chosen) or matrix is None:
+    if not any(chosen) or matrix is None or not all(isinstance((p.shape or ())[1], int) for p in parts):
         return None
 
     def build(b: RewriteBuilder) -> GraphNode:
@@ -50,7 +52,8 @@ def resize_later(node: GraphNode) -> Callable[[RewriteBuilder], GraphNode] | Non
             small, chain = source
             value = linear.on(b, small, matrix[rows])
             for step in chain:
-                value = b.same(step, value, *step.inputs[1:])
+                shape = step.shape or ()
+                value = b.typed(step, (shape[0], linear.outputs, *shape[2:]), value, *step.inputs[1:])
             sums.append(value)
         if staying:
             data = staying[0] if len(staying) == 1 else b.call(relax.op.concat, staying, axis=1)
@@ -71,15 +74,17 @@ def _parts(data: GraphNode) -> list[GraphNode]:
 
 
 def _enlarged(value: GraphNode) -> tuple[GraphNode, list[GraphNode]] | None:
-    """What ``value`` is an enlargement of, and by which resizes in order; None if it is none, or read elsewhere."""
+    """What ``value`` is an enlargement of, and by which resizes in order; None if it is none, or read elsewhere, or if
+    its size depends on more than the sizes of the model's inputs."""
     chain: list[GraphNode] = []
     small = value
-    while small.op in RESIZES and small.uses == 1 and small.static and _spatial(small):
+    while small.op in RESIZES and small.uses == 1 and small.shape is not None and _spatial(small):
         chain.insert(0, small)
         small = small.inputs[0]
-    if not chain or not small.static or small.op == CONST or _places(small) >= _places(value):
+    if not chain or small.shape is None or small.op == CONST:
         return None
-    return small, chain
+    places = _places(small), _places(value)
+    return None if 0 in places or places[0] >= places[1] else (small, chain)
 
 
 def _spatial(resize: GraphNode) -> bool:
@@ -92,7 +97,11 @@ def _spatial(resize: GraphNode) -> bool:
 
 
 def _places(value: GraphNode) -> int:
-    shape = value.shape or ()
+    """How many places there are; of open sizes, as many as are planned for, and 0 where nothing says how many."""
+    try:
+        shape = [usual(dim_of(d)) for d in value.shape or ()]
+    except Open:
+        return 0
     return prod(shape[:1] + shape[2:])
 
 

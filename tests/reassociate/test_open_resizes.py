@@ -1,0 +1,59 @@
+"""Convolutions go before resizes of open size too: pyramids of images of any size."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.runtime.loader import load
+from halotile.compiler.state import Options
+from halotile.targets.resolve import resolve
+
+from ..support.open_models import Drawing
+from ..support.open_runs import run_in
+
+CLOSE = 3e-5  # of the largest number of an output
+
+
+def pyramid(channels: int, joined: bool, scales: int = 2) -> onnx.ModelProto:
+    """A map, and one that many times as large: the first enlarged, beside the second one or alone, to ten channels."""
+    g = Drawing(scales)
+    x = g.input("x", "n", 16, "h", "w")
+    large = g("Relu", g.conv(x, 16, 24, 3))
+    pool = {"kernel_shape": [scales] * 2, "strides": [scales] * 2, "ceil_mode": 0}
+    small = g("Relu", g.conv(g("MaxPool", x, **pool), 16, channels, 3))
+    scale = g.constant([1, 1, scales, scales])
+    form = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    again = g("Resize", small, "", scale, **form)
+    inputs = channels + 24 * joined
+    g.output(g("Relu", g.conv(g("Concat", again, large, axis=1) if joined else again, inputs, 10, 1)), 4)
+    return g.model()
+
+
+@pytest.mark.parametrize("scales", [2, 3])
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_convolution_goes_before_the_resize(joined: bool, scales: int, tmp_path) -> None:
+    proto = pyramid(96, joined, scales)
+    typical = {"n": 1, "h": 24, "w": 24}
+    options = Options(resolve("x86-64-v3"), threads=2, open=True, formats=("so",), typical=typical)
+    build = run_pipeline(proto.SerializeToString(), options, output=tmp_path / "out")
+    assert build.details["reassociate"]["applied"].get("resize-later") == 1
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    with load(tmp_path / "out") as library:
+        for number, (h, w) in enumerate([(1, 1), (3, 2), (7, 11), (12, 12), (5, 23)]):
+            shape = (1 + number % 3, 16, scales * h, scales * w)
+            x = np.random.default_rng(number).standard_normal(shape).astype("f")
+            (wanted,) = session.run(None, {"x": x})
+            sizes = {s.name: {"n": shape[0], "h": shape[2], "w": shape[3]}[s.name] for s in build.imported.symbols}
+            found = [run_in(library, sizes, x, threads, 0xFF) for threads in (1, 2)]
+            assert np.abs(found[0] - wanted).max() <= CLOSE * max(1.0, np.abs(wanted).max()), sizes
+            assert np.array_equal(*found), sizes
+
+
+def test_few_channels_are_enlarged_first(tmp_path) -> None:
+    """Ten channels of four would be more to enlarge than four."""
+    options = Options(resolve("x86-64-v3"), open=True, formats=("so",), typical={"n": 1, "h": 24, "w": 24})
+    build = run_pipeline(pyramid(4, True).SerializeToString(), options, output=tmp_path / "out")
+    assert "resize-later" not in build.details.get("reassociate", {}).get("applied", {})
