@@ -228,6 +228,7 @@ def select(build: Build) -> None:
 
 def tile(build: Build) -> None:
     from ..passes.tile.tile import TilePass
+    from .wide import arena_aimed
 
     options = build.options
     if _open(build):
@@ -241,8 +242,8 @@ def tile(build: Build) -> None:
         build.groups, build.tiled, build.layouts = striped.groups, dict(striped.plans), dict(striped.layouts)
         build.notes["tile"] = list(striped.notes)
         return
-    wish = options.tile or "auto"
-    _take_tiles(build, TilePass(wish, options.arena_budget, options.optimize, options.policy, build.closing))
+    wish, aim = options.tile or "auto", arena_aimed(build, _STAGE_FUNCTIONS)
+    _take_tiles(build, TilePass(wish, options.arena_budget, options.optimize, options.policy, build.closing, aim=aim))
 
 
 def _tile_open(build: Build) -> None:

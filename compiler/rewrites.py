@@ -96,8 +96,11 @@ def halves(build: Build) -> None:
 
     options = build.options
     if options.policy.precision == "float16":
-        _keep(build, "halves", Halves(options.halves, options.policy).apply(build.module, options.target))
-        if not build.details.get("halves"):
+        before = build.module
+        _keep(build, "halves", Halves(options.halves, options.policy).apply(before, options.target))
+        if build.details.get("halves"):
+            build.wide = before
+        else:
             build.warnings += [note for note in build.notes["halves"] if note.startswith("all layers stay")]
 
 

@@ -138,6 +138,7 @@ class Build:
     progress: Progress | None = None
     imported: ImportedModel = UNMADE
     module: IRModule = UNMADE
+    wide: IRModule | None = None  # the same before layers went into float16, where some did
     stream: StreamPlan | None = None  # the plan of a network in steps (compiler/stream/words.py)
     target: Target = UNMADE  # the options' one, as the choice of kernels for this model sees it
     graph: ProgramGraph = UNMADE

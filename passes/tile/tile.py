@@ -31,6 +31,7 @@ from .user_request import forced
 if TYPE_CHECKING:
     from ...targets.plain import Json, JsonView
 
+LITTLE = 0.05  # of the time: what tiles may be expected to take longer where they halve float16's arena
 LARGE = 128 << 20  # bytes of an arena from which on half of it is taken where that is expected to cost no time
 
 Build = Callable[[Group, TilePlan | None, int | None], Kernel]  # the last: a whole group's room
@@ -57,7 +58,7 @@ class TilePass:
     """``tile``: "auto", "off", or what a user asks for: {"last": name, "shape": (rows, columns)} (see user_request.py).
     ``memory_budget``: bytes that the arena must not exceed. ``optimize``: "speed" or "memory". ``policy`` is the
     build's, and ``closing`` what the last sums of products before the outputs write. ``most``: cycles that a choice
-    within the budget may be expected to take."""
+    within the budget may be expected to take. ``aim``: bytes that the arena is to keep where that costs little time."""
 
     tile: str | JsonView = "auto"
     memory_budget: int | None = None
@@ -65,6 +66,7 @@ class TilePass:
     policy: Policy = Policy()
     closing: frozenset[Value] = frozenset()
     most: float = math.inf
+    aim: int | None = None
     name: str = "tile"
 
     def apply(
@@ -86,21 +88,29 @@ class TilePass:
         met.
 
         Where the fastest choice takes much memory, one of half of that, and half again, is taken if it is expected to
-        take no longer.
+        take no longer. Where it takes more than the aim, one that keeps it is if it takes little longer.
         """
-        given = Program(groups, layouts, places, frozenset(placed)), layouts, target, build, size, vanished or {}
-        result = self._applied(*given)
+        program = Program(groups, layouts, places, frozenset(placed))
+
+        def within(budget: int, most: float) -> TileResult | None:
+            asked = replace(self, memory_budget=budget, most=most)
+            try:
+                lean = asked._applied(program, layouts, target, build, size, vanished or {})
+            except BudgetError:
+                return None
+            return None if lean is None or lean.details["chosen"]["cycles"] > most else lean
+
+        result = self._applied(program, layouts, target, build, size, vanished or {})
         assert result is not None
         fastest = chosen = result.details.get("chosen", {"bytes": 0, "cycles": 0.0})
-        while self.tile == "auto" and self._speed and chosen["bytes"] >= LARGE:
-            half = replace(self, memory_budget=chosen["bytes"] // 2, most=fastest["cycles"])
-            try:
-                lean = half._applied(*given)
-            except BudgetError:
-                break
-            if lean is None or lean.details["chosen"]["cycles"] > fastest["cycles"]:
+        choosing = self.tile == "auto" and self._speed
+        while choosing and chosen["bytes"] >= LARGE:
+            lean = within(chosen["bytes"] // 2, fastest["cycles"])
+            if lean is None:
                 break
             result, chosen = lean, lean.details["chosen"]
+        if choosing and self.aim is not None and chosen["bytes"] > self.aim:
+            result = within(self.aim, (1 + LITTLE) * fastest["cycles"]) or result
         return result
 
     @property

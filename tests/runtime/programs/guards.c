@@ -5,7 +5,9 @@
 #include "rounds.h"
 
 #define GUARD 4096
-#define MOST 5
+#ifndef MOST
+#define MOST 5 /* threads */
+#endif
 
 static float x[ROUNDS_INPUT_0_ELEMENTS];
 static float y[ROUNDS_OUTPUT_0_ELEMENTS];
@@ -45,6 +47,11 @@ static int check(int threads, int poison) {
         if (!all(memory, (size_t)(arena - memory), 0xa5) || !all(arena + bytes, GUARD, 0xa5)) {
             return 3;
         }
+#ifdef MAKES_ZEROS /* at the ends, of which can't be told who wrote them */
+        if (!poison) {
+            continue;
+        }
+#endif
         if (all(arena, 64, poison) || all(arena + ROUNDS_ARENA_BYTES(0) - 64, 64, poison)) {
             return 4; /* the planned part has no bytes to spare */
         }
