@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 hertz = options.hertz or CLOCKS.get(target.id, 0.0)
                 feeds = entry.inputs(model, seed=1)
                 own = narrowed(model, Options(target), options.precision, error=options.error)
-                asked = {"precision": own.precision, "halves": own.halves}
+                asked = {"precision": own.precision, "halves": own.halves, "half_error": own.half_error}
                 rows.append(measure(name, model, feeds, target, hertz, tile=options.tile, **asked))
                 if root is not None:
                     rows += [measure_peer(p, name, model, feeds, target, hertz, root) for p in peers]

@@ -41,5 +41,5 @@ def narrowed(
         ),
     )  # fmt: skip
     if precision == "float16":
-        options = replace(options, halves=bounded(model, options, calibrate, error))
+        options = replace(options, half_error=bounded(model, options, calibrate, error))
     return budgeted(model, options, precision, calibrate, error, progress, made)

@@ -211,7 +211,9 @@ def select(build: Build) -> None:
     given less memory than they like, for that."""
     from ..schedules.dispatch import considered, select
     from ..schedules.tiled import builds_open_images
+    from .wide import settle
 
+    settle(build, _STAGE_FUNCTIONS)
     build.choices = {}
     for group in build.groups:
         with naming(group):
@@ -422,13 +424,11 @@ def link(build: Build) -> None:
 
     assert build.library is not None and build.output is not None
     options = build.options
-    build.library = replace(
+    build.library = spec = replace(
         build.library, report=build_report(build),
         model=describe_model(build.source), options=describe_options(options),
     )  # fmt: skip
-    build.built = build_library(
-        build.library, build.output, formats=options.formats, cc=options.cc, cache=options.cache
-    )
+    build.built = build_library(spec, build.output, formats=options.formats, cc=options.cc, cache=options.cache)
 
 
 _STAGE_FUNCTIONS: dict[str, Callable[[Build], None]] = {

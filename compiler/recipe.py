@@ -10,12 +10,12 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HalotileError, ModelError, OutputError, ToolchainError
-from ..schedules.words.half_marks import rtol_within
+from ..schedules.words.half_error import HalfError, rtol_within
 from ..targets.target import Target
 from ..targets.typed import target_facts, typed, typed_target
 from .codegen.toolchain import is_known_name
@@ -37,7 +37,8 @@ _HOLE = 1 << 20  # bytes that hold no tensor; exporters align to 4 or 64 KiB
 # Not options of the library that is made; the target has an entry of its own.
 _TRACELESS = ("target", "open", "stop_after", "dump_ir", "candidate", "cache", "explain", "fit")
 
-_SELDOM = ("inputs", "outputs", "levels", "int8", "halves", "assigned", "stream")  # told where they say something
+# told where they say something
+_SELDOM = ("inputs", "outputs", "levels", "int8", "halves", "half_error", "assigned", "stream")
 
 
 def describe_model(source: Any) -> Json:
@@ -135,7 +136,7 @@ def rtol_of(recorded: Recorded | None) -> float:
     options = (recorded.options if recorded is not None else None) or {}
     found = (options.get(name, "float32") for name in ("weights", "precision"))
     rtol = default_rtol(*(typed(value, str, "the manifest", OutputError, "options") for value in found))
-    return rtol_within(rtol, options.get("halves"))
+    return rtol_within(rtol, options.get("half_error"))
 
 
 def _checked(options: Options) -> Options:
@@ -151,6 +152,8 @@ def _checked(options: Options) -> Options:
             checked_plan(options.int8)
         if options.halves is not None:
             checked_largest(options.halves)
+        if options.half_error is not None and not options.half_error.is_sound:
+            raise HalotileError("half_error: no error of outputs")
         if options.assigned is not None:
             checked_assigned(options.assigned)
         checked_images(options.inputs, Image, "inputs")
@@ -226,6 +229,8 @@ def _plain(value: object) -> object:
         return {"shape": _plain(value.shape), "values": _plain(value.values)}
     if isinstance(value, Target):
         return target_facts(value)
+    if isinstance(value, HalfError):
+        return _plain(asdict(value))
     if isinstance(value, float) and not math.isfinite(value):  # which JSON has no numbers for
         return str(value)
     return [_plain(entry) for entry in value] if isinstance(value, (tuple, list)) else value

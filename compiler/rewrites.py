@@ -97,7 +97,7 @@ def halves(build: Build) -> None:
     options = build.options
     if options.policy.precision == "float16":
         before = build.module
-        _keep(build, "halves", Halves(options.halves, options.policy).apply(before, options.target))
+        _keep(build, "halves", Halves(options.halves, options.policy, options.half_error).apply(before, options.target))
         if build.details.get("halves"):
             build.wide = before
         else:

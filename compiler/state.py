@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..schedules.words.half_error import HalfError
 from ..schedules.words.policy import Policy, Tuning
 from ..targets.plain import JsonView
 from ..targets.target import Target
@@ -55,7 +56,8 @@ class Options:
     faster. ``flush_denormals``: runs count floats below the normal ones
     as zero. ``inputs`` and ``outputs``: pre- and post-processing, by name, as plain data (images.py).
     ``int8``: the plan of layers in bytes, ranges included (compiler/quantise/plan.py). ``halves``: by node, the largest
-    magnitude around it over the samples, by which layers may be in float16 (compiler/quantise/halves.py).
+    magnitude around it over the samples, by which layers may be in float16 (compiler/quantise/halves.py);
+    ``half_error``: what that makes outputs off by, and what stays more exact for it (compiler/budget/bounded.py).
     ``assigned``: the precision of each layer, by which an error is kept, and what it is (compiler/budget/plan.py);
     ``precision`` and ``int8`` have what that means for a build.
     ``stream``: the network in steps of about so many rows of the image, whose height is open (compiler/stream); 0
@@ -100,6 +102,7 @@ class Options:
     levels: tuple[Target, ...] | None = None
     int8: JsonView | None = None
     halves: Mapping[str, float] | None = None
+    half_error: HalfError | None = None
     assigned: JsonView | None = None
     stream: int | None = None
     fit: StreamFit | None = None

@@ -1,6 +1,7 @@
 """What a build in float16 would be with all of its layers in float32: the measure of what float16 is asked for.
 
     arena_aimed(build, stages)    bytes: half of the arena that float32 would take, which float16's is to keep
+    settle(build, stages)         all of float32, where an error leaves so many layers in it that the mix is slower
 
 float32 gains more time by tiles, since whole values leave the caches sooner; so it is tiled where float16 is not, and
 could take the smaller arena of the two.
@@ -30,6 +31,37 @@ def arena_aimed(build: Build, stages: Stages) -> int | None:
         return None
     chosen = in_float32(build, stages, "tile").details.get("tile", {}).get("chosen")
     return int(HALF * chosen["bytes"]) or None if chosen is not None else None
+
+
+def settle(build: Build, stages: Stages) -> None:
+    """Takes all layers of ``build``, which has its groups, back to float32, where some stay in it for the error and all
+    are expected to be faster so: float32 beside float16 has blocks of as many channels, of two registers each."""
+    error = build.options.half_error
+    if build.wide is None or error is None or not error.stay or not build.options.policy.speed:
+        return
+    if build.imported.symbols:
+        return
+    wide = in_float32(build, stages, "layout")
+    mixed, alone = _cycles(build), _cycles(wide)
+    if alone >= mixed:
+        return
+    for name in ("module", "target", "graph", "groups", "views", "places", "closing", "shared", "layouts", "vanished"):
+        setattr(build, name, getattr(wide, name))
+    build.wide, build.details = None, wide.details
+    why = f"all layers stay in float32: {error.why_some} with more in float16, and what is left takes "
+    why += f"{mixed / alone:.2f} times float32's time"
+    build.notes |= {"fuse": wide.notes["fuse"], "layout": wide.notes["layout"], "halves": [why]}
+    build.warnings.append(why)
+
+
+def _cycles(build: Build) -> float:
+    """Predicted, of all groups, computed whole."""
+    from ..passes.tile.search.predict import predicted_cycles
+
+    placed = (*build.graph.inputs, *build.graph.outputs)
+    return sum(predicted_cycles(
+        build.groups, build.layouts, build.places, placed, build.target, build.options.policy, build.closing
+    ))  # fmt: skip
 
 
 def in_float32(build: Build, stages: Stages, last: str) -> Build:

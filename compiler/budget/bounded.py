@@ -1,6 +1,6 @@
 """Layers in float16 within an error: what they are expected to move the outputs by, and what is done where it is more.
 
-    bounded("m.onnx", options, samples, error=0.01) -> the map of magnitudes, with marks (schedules/words/half_marks.py)
+    bounded("m.onnx", options, samples, error=0.01) -> HalfError (schedules/words/half_error.py)
 
 ONNX Runtime computes the model with all layers in float16 as rounding.py rounds them, and without. Where outputs are
 expected to keep the error, nothing changes. Else transforms are at most F(2x2, 3x3), whose error is a bit more than
@@ -16,14 +16,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import HalotileError
-from ...schedules.words.half_marks import ALLOWED, EXPECTED, OF_ALL, SMALL, STAYS
+from ...schedules.words.half_error import HalfError
+from ...targets.convert import convert
 from ..cache.origin import origin
 from ..given import ModelGiven
 from ..quantise.halves import key_of_samples, name_of, samples_of, whole_model
@@ -44,25 +45,25 @@ DECIDING = frozenset(
     )
 )
 FLOATS = frozenset((1, 10, 11, 16))  # of ONNX's types
-Marks = dict[str, float]
 
 
-def bounded(model: ModelGiven, options: Options, calibrate: object, error: object) -> Mapping[str, float] | None:
-    """``options.halves`` with marks of what keeps the ``error`` (None: USUAL), where that can be told; as they are
-    where the target does not compute in float16. Raises HalotileError for an error that is none."""
+def bounded(model: ModelGiven, options: Options, calibrate: object, error: object) -> HalfError | None:
+    """What layers in float16 by ``options.halves`` make outputs off by, and what keeps the ``error`` (None: USUAL);
+    None where that can't be told, or the target does not compute in float16. Raises HalotileError for an error that is
+    none."""
     limit = _checked(error)
     known = options.halves
     if not known or not any(t.has_halves for t in (options.target, *(options.levels or ()))):
-        return known
+        return None
     samples = samples_of(model, calibrate, options.fixed, options.shapes)
     given = calibrate is not None
 
     def make() -> bytes:
-        return json.dumps(_marks(model, known, samples, given, limit)).encode()
+        found = _found(model, known, samples, given, limit)
+        return json.dumps(None if found is None else asdict(found)).encode()
 
     cache, key = options.cache, key_of_samples("bounded", model, samples, origin(), repr((limit, given)))
-    marks: Marks = json.loads(make() if cache is None else cache.entry(key, make))
-    return {**known, **marks}
+    return convert(json.loads(make() if cache is None else cache.entry(key, make)), HalfError | None)
 
 
 def _checked(error: object) -> float:
@@ -73,15 +74,15 @@ def _checked(error: object) -> float:
     return float(error)
 
 
-def _marks(
+def _found(
     source: ModelGiven, known: Mapping[str, float], samples: Sequence[Mapping[str, np.ndarray]], given: bool,
     limit: float,
-) -> Marks:  # fmt: skip
+) -> HalfError | None:  # fmt: skip
     try:
         forecast = _Forecast.of(source, known, samples, given)
     except HalotileError:
-        return {}  # ONNX Runtime can't tell: layers are in float16 as before
-    return {} if forecast is None else forecast.kept(limit)
+        return None  # ONNX Runtime can't tell: layers are in float16 as before
+    return None if forecast is None else forecast.kept(limit)
 
 
 @dataclass(eq=False)
@@ -119,23 +120,20 @@ class _Forecast:
                 return cls(model, tried, wanted, _multiply_adds(model, able))
         return None
 
-    def kept(self, limit: float) -> Marks:
-        """The marks by which outputs are expected to keep the ``limit``."""
+    def kept(self, limit: float) -> HalfError | None:
+        """What keeps the ``limit``, by what is expected; None where numbers become infinite."""
         from .rounding import SMALL as SMALL_ERRORS
         from .rounding import TRANSFORMED
 
         every = self._off(0, TRANSFORMED, limit)
         if not math.isfinite(every):
-            return {}
-        marks = {ALLOWED: limit, EXPECTED: every}
+            return None
         if every <= limit:
-            return marks
-        marks |= {OF_ALL: every, SMALL: 1.0}
+            return HalfError(every, limit)
         wide = self._wide(LEFT * limit, SMALL_ERRORS)
         if wide is None:
-            return {**marks, EXPECTED: 0.0, STAYS: 1.0}
-        marks |= {name + STAYS: 1.0 for name in self._order[:wide]}
-        return {**marks, EXPECTED: self._off(wide, SMALL_ERRORS)}
+            return HalfError(0.0, limit, every, none=True)
+        return HalfError(self._off(wide, SMALL_ERRORS), limit, every, tuple(self._order[:wide]))
 
     @property
     def _order(self) -> list[str]:

@@ -219,7 +219,7 @@ def _build(
     *, verify: bool | None, rtol: float | None, atol: float, seed: int, explain: bool, **_: object,
 ) -> None:  # fmt: skip
     wanted = final is not None and _should_verify(verify, options)
-    from ...schedules.words.half_marks import rtol_within
+    from ...schedules.words.half_error import rtol_within
     from ..cache.library import library as made_library
     from ..pipeline import run_pipeline
     from ..runtime.place import read_manifest, staged
@@ -236,7 +236,7 @@ def _build(
                 report = made_library(path, options, library, progress).report
                 if wanted:
                     progress("verify", 0, 1)
-                    usual = rtol_within(default_rtol(options.weights, options.precision), options.halves)
+                    usual = rtol_within(default_rtol(options.weights, options.precision), options.half_error)
                     allowed = usual if rtol is None else rtol
                     report["verification"] = _verify(
                         path, library, allowed, atol, options.exact, seed, asked=bool(verify)

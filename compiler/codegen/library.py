@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ...errors import ToolchainError
-from ...schedules.words.half_marks import rtol_within
+from ...schedules.words.half_error import rtol_within
 from ...targets.target import Target
 from ..cache.store import Cache
 from ..runtime.place import MANIFEST, staged
@@ -89,7 +89,7 @@ def build_library(
             static = find_static_toolchain(spec.target, cc) or _no_static_compiler(spec.target)
             files["executable"] = PROGRAM
             usual = default_rtol(*(str(spec.options.get(name, "float32")) for name in ("weights", "precision")))
-            rtol = rtol_within(usual, spec.options.get("halves"))
+            rtol = rtol_within(usual, spec.options.get("half_error"))
             link_program(stem, static, sources, work, rtol, spec.report.get("dropped_inputs", ()), cache)
             facts["executable"] = examine_program(work / PROGRAM, spec.target, spec.weight_bytes)
             facts["executable"]["compiler"] = static.version()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..given import ModelGiven
     from ..state import Options, Progress
 
-MADE = ("precision", "int8", "halves", "assigned")  # options that a precision comes down to
+MADE = ("precision", "int8", "halves", "half_error", "assigned")  # options that a precision comes down to
 SAMPLED = ("int8", "float16", "auto")  # the precisions that take samples of their own
 
 

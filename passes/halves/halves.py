@@ -27,7 +27,7 @@ from tvm.ir import IRModule
 
 from ...schedules.conv.winograd.transform import HALF2
 from ...schedules.math.float16 import ERROR
-from ...schedules.words.half_marks import ALLOWED, EXPECTED, OF_ALL, SMALL, STAYS, why_none
+from ...schedules.words.half_error import HalfError
 from ...schedules.words.policy import ANY, Policy
 from ...targets.target import Target
 from ..result import Result
@@ -64,10 +64,12 @@ BYTES = frozenset(("halotile.dot_conv",))
 @dataclass(frozen=True)
 class Halves:
     """``largest``: the largest magnitude of what a node of the model reads and makes, by its name; None where nothing
-    was measured, so that nothing is computed in float16. ``policy``: what float32 may do to be as fast."""
+    was measured, so that nothing is computed in float16. ``policy``: what float32 may do to be as fast. ``error``: what
+    outputs are expected to be off by, and what stays more exact for it, where that is known."""
 
     largest: Mapping[str, float] | None = None
     policy: Policy = ANY
+    error: HalfError | None = None
     name: str = "halves"
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
@@ -79,16 +81,17 @@ class Halves:
         function, graph = found
         if any(n.op in BYTES or n.dtype == "int8" and n.op == CONST for n in graph.order()):
             return Result(module, False, ("all layers stay in float32: some are in bytes already",))
-        known = self.largest or {}
-        if why := why_none(known):
+        known, error = self.largest or {}, self.error
+        if error is not None and (why := error.why_none):
             return Result(module, False, (f"all layers stay in float32: {why}",))
         order = graph.order()
         attentions = {} if self.policy.layers is not None else weighed_values(order)
-        work = _HalvesWork(graph, known, self.policy, attentions)
+        work = _HalvesWork(graph, known, self.policy, attentions, error)
         able = [n for n in order if is_product(n) and work.why_not(n, True) is None]
         chosen = self.policy.layers is not None  # by what layers without transforms round
         growth = 0.0 if chosen else most_growth(order, graph.outputs, able, work.has_room_for_seven(able))
-        target = replace(target, half_growth=min(growth, HALF2.growth) if SMALL in known else growth)
+        small = error is not None and error.small
+        target = replace(target, half_growth=min(growth, HALF2.growth) if small else growth)
         if why := slower(able, target, self.policy, chosen):
             return Result(module, False, (f"all layers stay in float32: {why}",))
         for node in order:
@@ -101,10 +104,10 @@ class Halves:
         if attentions:
             details["attentions"] = work.done["attentions"]
             work.notes.insert(0, f"so are those of {work.done['attentions']} of {len(attentions)} attentions")
-        if EXPECTED in known:
-            details |= {key.strip().replace(" ", "_"): known.get(key, 0.0) for key in (EXPECTED, ALLOWED, OF_ALL)}
-        if OF_ALL in known:
-            told = f"outputs would be off by about {known[OF_ALL]:.1e}, {known.get(ALLOWED, 0.0):g} is allowed"
+        if error is not None:
+            details |= {"expected": error.expected, "allowed": error.allowed, "of_all": error.throughout or 0.0}
+        if error is not None and error.throughout is not None:
+            told = f"outputs would be off by about {error.throughout:.1e}, {error.allowed:g} is allowed"
             work.notes.insert(0, f"no transform is larger than {HALF2}: {told}")
         notes = (f"{count} of {of} products are computed in float16", *work.notes)
         return Result(replace_main(module, write(graph, function)), True, notes, details)
@@ -116,6 +119,7 @@ class _HalvesWork:
     largest: Mapping[str, float]
     policy: Policy
     attentions: Mapping[GraphNode, WeighedValues]  # by their scores
+    error: HalfError | None = None
     mixed: set[GraphNode] = field(default_factory=set)  # products of weights and values, in float16
     half: dict[GraphNode, GraphNode] = field(default_factory=dict)  # of a value in float32: the same in float16
     made: list[GraphNode] = field(default_factory=list)
@@ -175,8 +179,8 @@ class _HalvesWork:
             return ""
         if product and self.policy.layers is not None and self.policy.precision_of(node.sources) != HALF:
             return "the error's limit leaves it so"
-        if product and any(name + STAYS in self.largest for name in node.sources):
-            return f"outputs would be off by more than {self.largest.get(ALLOWED, 0.0):g} of their largest value"
+        if product and self.error is not None and not set(node.sources).isdisjoint(self.error.stay):
+            return self.error.why_some
         if not node.static:
             return "its shape is open"
         if not product and not any(map(self._is_made, node.inputs)):
