@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import struct
-import subprocess
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import halotile.benchmarks.emulated as emulated
 import pytest
-from board_tools import needs_zig
+from board_tools import needs_llvm, needs_plugins, needs_zig
 from halotile.benchmarks.cases import conv_case
 from halotile.benchmarks.emulation import counts as c
 from halotile.benchmarks.emulation import cycles, peer_run, peers, qemu
@@ -29,25 +27,6 @@ from halotile.targets.resolve import resolve
 
 FMLA, BNE, RET, NOTHING = 0x4F821020, 0x54FFFFA1, 0xD65F03C0, 0xFFFFFFFF
 PI5 = "raspberry-pi-5"
-needs_llvm = pytest.mark.skipif(
-    not any(shutil.which(f"llvm-mca{v}") for v in ("", *(f"-{n}" for n in range(14, 31)))),
-    reason="NOT RUN: llvm-mca is not installed (Debian: llvm)",
-)
-
-
-def plugins_run() -> bool:
-    command = shutil.which(qemu.QEMU)
-    if command is None:
-        return False
-    said = subprocess.run([command, "--version"], capture_output=True, text=True, check=False).stdout
-    version = re.search(r"version (\d+)", said)
-    return version is not None and int(version[1]) <= qemu.NEWEST
-
-
-needs_plugins = pytest.mark.skipif(
-    not plugins_run(), reason="NOT RUN: qemu-aarch64 up to version 8 is not installed (Debian: qemu-user)"
-)
-
 
 def block(address: int, runs: int, *words: int, missed: tuple[int, int] = (0, 0)) -> c.Block:
     return c.Block(address, runs, missed, struct.pack(f"<{len(words)}I", *words))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,11 +14,30 @@ import numpy as np
 import onnx
 import pytest
 from commands import run_command
+from halotile.benchmarks.emulation import qemu
 from onnx import TensorProto, helper, numpy_helper
 
 COMMAND = [sys.executable, "-m", "halotile.compiler.cli"]
 PI5 = "qemu-aarch64-static -cpu cortex-a76"
 SSHD = "/usr/sbin/sshd"
+needs_llvm = pytest.mark.skipif(
+    not any(shutil.which(f"llvm-mca{v}") for v in ("", *(f"-{n}" for n in range(14, 31)))),
+    reason="NOT RUN: llvm-mca is not installed (Debian: llvm)",
+)
+
+
+def plugins_run() -> bool:
+    command = shutil.which(qemu.QEMU)
+    if command is None:
+        return False
+    said = subprocess.run([command, "--version"], capture_output=True, text=True, check=False).stdout
+    version = re.search(r"version (\d+)", said)
+    return version is not None and int(version[1]) <= qemu.NEWEST
+
+
+needs_plugins = pytest.mark.skipif(
+    not plugins_run(), reason="NOT RUN: qemu-aarch64 up to version 8 is not installed (Debian: qemu-user)"
+)
 
 
 def needs(*tools: str) -> None:
