@@ -20,13 +20,13 @@ from halotile.compiler.cli.summary import rows
 from halotile.compiler.narrow import narrowed
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.quantise.halves import largest_of
-from halotile.compiler.recipe import rtol_of
+from halotile.compiler.recipe import options_of, rtol_of
 from halotile.compiler.remote.model import RemoteModel
 from halotile.compiler.runtime.place import read_manifest
 from halotile.compiler.sample import random_inputs
 from halotile.compiler.spec import TensorSpec
 from halotile.compiler.state import Build, Options
-from halotile.errors import HalotileError
+from halotile.errors import HalotileError, OutputError
 from halotile.schedules.conv.winograd.transform import HALF2
 from halotile.schedules.words.half_error import HalfError, round_up
 from halotile.targets.resolve import resolve
@@ -249,6 +249,10 @@ def test_the_error_is_told_recorded_and_compared_by(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d\.\de-\d\d of the largest value, 0\.3 allowed", line), line
     recorded = read_manifest(tmp_path / "own")
     assert recorded.options["half_error"]["allowed"] == 0.3 and rtol_of(recorded) == 0.3
+    for wrong in (-1.0, "much"):
+        told_wrong = {**recorded.options["half_error"], "expected": wrong}
+        with pytest.raises(OutputError, match="half_error"):
+            options_of(replace(recorded, options={**recorded.options, "half_error": told_wrong}))
     again = command("build", "--from", "own", "-o", "again", "-q", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "own/manifest.json").read_bytes() == (tmp_path / "again/manifest.json").read_bytes()

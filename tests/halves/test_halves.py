@@ -255,9 +255,8 @@ def test_samples_decide_and_the_manifest_has_them(tmp_path: Path) -> None:
         told = json.loads(done.stdout)["precision"]
         assert (told["asked"], told["kernels"], told["of"]) == ("float16", 2 if name == "small" else 0, 2)
     recorded = json.loads((tmp_path / "small/manifest.json").read_text())["options"]
-    seen = {name for name in recorded["halves"] if not name.startswith(" ")}  # beside the error that is expected
-    assert recorded["precision"] == "float16" and seen == {"n0", "n0 reads", "n1", "n2", "n2 reads"}
-    assert 0 < recorded["halves"][" expected"] < recorded["halves"][" allowed"] == 1e-2
+    assert recorded["precision"] == "float16" and set(recorded["halves"]) == {"n0", "n0 reads", "n1", "n2", "n2 reads"}
+    assert 0 < recorded["half_error"]["expected"] < recorded["half_error"]["allowed"] == 1e-2
     again = command("build", "--from", "small", "-o", "again", "-q", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "small/manifest.json").read_bytes() == (tmp_path / "again/manifest.json").read_bytes()
