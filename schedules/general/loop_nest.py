@@ -24,6 +24,7 @@ from ..words.group import Box, Request, Value, dtype_bytes
 from ..words.sizes import dim_of, product, usual
 from ..words.tvm_types import Buffer, Expr, Operation
 from .axes import Merged, depends, linear_coefficients, occurs
+from .open_places import NOTE, named
 from .phases import Phase
 
 PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
@@ -69,6 +70,7 @@ class Nest:
         self.choices: list[Expr] = []  # what the element asks for whose accesses were looked at last
         self.divided: list[tuple[Expr, Expr]] = []  # and which axes it divides, by what
         self.beside: tuple[int, int] | None = None  # an axis whose elements, so many, are computed side by side
+        self.places: list[Expr] = []  # the element's row and column in the tensor, where they have names
         self.blocked = bool(staged.block) and len(phase.shape) > 1
         self.lanes = staged.block if self.blocked else self._width()
 
@@ -90,7 +92,9 @@ class Nest:
     def indices(self, loops: Sequence[Expr], lane: Expr | None) -> list[Expr]:
         """Logical indices from row and loop variables; sets the context's channel."""
         full = [*self.row, *loops]
-        if self.ctx.origin is not None:
+        if self.places:
+            full[2:4] = self.places
+        elif self.ctx.origin is not None:
             for axis in range(max(2, len(self.row)), 4):
                 full[axis] = full[axis] + self.ctx.origin[axis - 2]
         if self.blocked:
@@ -171,6 +175,13 @@ class Nest:
             self._element(self.indices(merged.expand(loops, start + v), None))
 
     def _lanes(self, loops: list[Expr]) -> None:
+        self.places = named(self.ctx, self.phase.shape, [*self.row, *loops], lambda: self._each_lane(loops))
+        if self.places and NOTE not in self.s.notes:
+            self.s.notes.append(NOTE)
+        self._each_lane(loops)
+        self.places = []
+
+    def _each_lane(self, loops: list[Expr]) -> None:
         with self.k.loop(self.lanes, "vectorized", "v") as v:
             self.ctx.ranged(v, self.lanes)
             self._element(self.indices(loops, v))
