@@ -1,7 +1,8 @@
 """Random graphs on random images, streamed by random pushes and computed in random tiles and chunks, equal the whole.
 
 The reference is ONNX Runtime without optimisations; rows that must not be read are NaN. A thousand more of these graphs
-run with ``HALOTILE_RANDOM_IMAGES=1000``.
+run with ``HALOTILE_RANDOM_IMAGES=1000``, a fifth of them in tiles and strips, a tenth in passes;
+``HALOTILE_RANDOM_BLOCKS=0:500`` has these in tiles and random chunks of dask, every one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from streamed_images import streamed
 MORE = int(os.environ.get("HALOTILE_RANDOM_IMAGES", "0"))
 STREAMS = range(MORE) if MORE else (0, 7, 24, 33, 46, 61)
 BLOCKS = range(0, MORE, 5) if MORE else (2, 10, 24)
+if told := os.environ.get("HALOTILE_RANDOM_BLOCKS"):
+    BLOCKS = range(*map(int, told.split(":")))
 STRIPS = range(0, MORE, 5) if MORE else (12,)
 PASSES = range(9, MORE, 10) if MORE else (19,)
 
