@@ -1,6 +1,6 @@
 """Images larger than memory: all rows of one through a stream in a process that may have little, and what comes out.
 
-    python -m halotile.benchmarks.gigapixels NAME --columns 60000 --rows 40000 --limit 512MB [--budget 360MiB]
+    python -m halotile.benchmarks.gigapixels NAME --columns 60000 --rows 40000 --limit 512MB [--budget 360MiB --frames]
 
 The source is a mapped file of bytes in which every place has other neighbours. None of it is in the system's cache at
 first, as pages count for the process that reads them first. The target is a file of bytes as well. Crops of what came
@@ -28,9 +28,11 @@ from tempfile import TemporaryDirectory
 
 import click
 import numpy as np
+import onnx
 
 from ..compiler.cli import parameters
 from ..compiler.cli.console import emit, emit_json, size
+from ..compiler.images import Image, Output, both
 from ..compiler.model import Model, load
 from ..compiler.pipeline import run_pipeline
 from ..compiler.state import Options
@@ -105,23 +107,26 @@ class CropPlace:
 
 def measure(
     name: str, rows: int, columns: int, limit: int, budget: int | None, threads: int, side: int, folder: Path, *,
-    exact: bool = False, beside: tuple[int, int] = BESIDE, say: Callable[[str], None] = lambda line: None,
+    exact: bool = False, beside: tuple[int, int] = BESIDE, frames: bool = False,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Figures:  # fmt: skip
-    """The figures of one network, with libraries and files in ``folder``."""
+    """The figures of one network, with libraries and files in ``folder``. ``frames``: steps take and give bytes."""
     source, given = opened_network(name)
     asked = Options(native(), threads=threads, exact=exact)
     every = {
-        "stream": replace(asked, shapes={given: (1, 3, "h:8..:4", columns)}, stream=0, memory_budget=budget),
         "crop": replace(asked, shapes={given: (1, 3, side, side)}),
         "beside": replace(asked, shapes={given: (1, 3, *beside)}),
+        "stream": replace(asked, shapes={given: (1, 3, "h:8..:4", columns)}, stream=0, memory_budget=budget),
     }
     for kind, own in every.items():
         say(f"{name}: building {kind}")
+        if kind == "stream" and frames:
+            with load(folder / "crop", threads) as whole:
+                source, own = _of_frames(source, own, given, 255 / float(np.abs(whole(_seen(side))).max()))
         run_pipeline(source, own, output=folder / kind)
     image, target = folder / "source.npy", folder / "target.npy"
     with load(folder / "crop", threads) as whole, load(folder / "stream", threads) as streamed:
-        x = np.random.default_rng(1).integers(0, 256, (1, 3, side, side)).astype(np.float32) * np.float32(SCALE)
-        y = whole(x)
+        y = whole(_seen(side))
         factor, reach = y.shape[2] // side, _margins(whole)
         target_scale = 255 / float(np.abs(y).max())
         plan = streamed.plan
@@ -135,13 +140,14 @@ def measure(
             runs = [_in_memory(memory, beside, threads, target_scale)]
             say(f"{name}: {rows} x {columns} in {size(limit)}")
             shape = (rows * factor, columns * factor, y.shape[1])
-            job = Job(str(folder / "stream"), str(image), str(target), shape, SCALE, target_scale, threads,
-                      tuple(p.crop for p in places))  # fmt: skip
+            scales = (1.0, 1.0) if frames else (SCALE, target_scale)
+            job = Job(str(folder / "stream"), str(image), str(target), shape, *scales, threads,
+                      () if frames else tuple(p.crop for p in places))  # fmt: skip
             done = run_limited(job, limit, _progress(say))
             runs.append(_in_memory(memory, beside, threads, target_scale))
             macs = memory.report["macs"] / (beside[0] * beside[1])
-        compared = [_compared(whole, image, target, folder / f"crop-{i}.npy", p, factor, target_scale)
-                    for i, p in enumerate(places)]  # fmt: skip
+        kept = [None if frames else folder / f"crop-{i}.npy" for i in range(len(places))]
+        compared = [_compared(whole, image, target, k, p, factor, target_scale) for k, p in zip(kept, places)]
         wide = int(np.diff(parts[0].crops[given])[0]) if parts else columns
         own_macs = streamed.report["macs"]
         groups = streamed.report.get("tile", {}).get("groups", ())
@@ -151,6 +157,22 @@ def measure(
         done.steps * own_macs / (macs * rows * columns), own_macs / (macs * plan.rows * wide), again, len(places),
         sum(same for same, _, _ in compared), max(e for _, e, _ in compared), sum(w for _, _, w in compared),
     )  # fmt: skip
+
+
+def _seen(side: int) -> np.ndarray:
+    """The image by which the numbers of the target are scaled."""
+    return np.random.default_rng(1).integers(0, 256, (1, 3, side, side)).astype(np.float32) * np.float32(SCALE)
+
+
+def _of_frames(
+    source: onnx.ModelProto, own: Options, given: str, scale: float
+) -> tuple[onnx.ModelProto, Options]:  # fmt: skip
+    """The network and the options of a library that takes pixels in bytes, and gives such."""
+    (output,) = source.graph.output
+    output.CopyFrom(onnx.helper.make_tensor_value_info(output.name, onnx.TensorProto.FLOAT, (1, 3, "rows", "columns")))
+    result = Output(multiply=scale, dtype="uint8", layout="NHWC")
+    inputs, outputs = both({given: Image(scale=1 / SCALE)}, {output.name: result}, None)
+    return source, replace(own, inputs=inputs, outputs=outputs)
 
 
 def _margins(whole: Model) -> int:
@@ -229,16 +251,23 @@ def _progress(say: Callable[[str], None]) -> Callable[[int, int], None]:
 
 
 def _compared(
-    whole: Model, image: Path, target: Path, kept: Path, place: CropPlace, factor: int, scale: float
+    whole: Model, image: Path, target: Path, kept: Path | None, place: CropPlace, factor: int, scale: float
 ) -> tuple[bool, float, int]:
-    """Of a crop whether its bits are the whole image's, its largest error, and how many of its bytes are wrong."""
+    """Of a crop whether its bits are the whole image's, its largest error, and how many of its bytes are wrong: others
+    than what was ``kept`` rounded, or without it farther from the crop's numbers than a half and a hundred
+    thousandth of the largest byte."""
     pixels = np.load(image, mmap_mode="r")[place.rows, place.columns].transpose(2, 0, 1)[None]
     y = whole(np.multiply(pixels, np.float32(SCALE), dtype=np.float32))
     first, end, begin, stop = place.crop
     top, left = place.rows.start * factor, place.columns.start * factor
     wanted = y[0, :, first - top : end - top, begin - left : stop - left].transpose(1, 2, 0)
-    found = np.load(kept)
     bytes_ = np.load(target, mmap_mode="r")[first:end, begin:stop]
+    if kept is None:
+        exact = np.clip(wanted.astype(np.float64) * scale, 0, 255)
+        apart = np.abs(bytes_ - exact)
+        same = np.array_equal(bytes_, as_bytes(wanted.copy(), np.float32(scale)).astype(np.uint8))
+        return same, max(0.0, float(apart.max()) - 0.5) / 255, int((apart > 0.5 + 255e-5).sum())
+    found = np.load(kept)
     wrong = int((as_bytes(found.copy(), np.float32(scale)).astype(np.uint8) != bytes_).sum())
     return np.array_equal(found, wanted), float(np.abs(found - wanted).max() / np.abs(wanted).max()), wrong
 
@@ -273,11 +302,13 @@ def table(found: Sequence[Figures]) -> str:
 @click.option("--threads", "-j", default=2, show_default=True)
 @click.option("--crop", default=256, show_default=True, help="Rows and columns of crops; a multiple of 4.")
 @click.option("--exact", is_flag=True, help="Build without what rounds differently, so that bits are the same.")
+@click.option("--frames", is_flag=True, help="The network takes pixels in bytes, and gives such.")
+@click.option("--beside", type=(int, int), default=BESIDE, show_default=True, help="Rows and columns in memory.")
 @click.option("--folder", type=click.Path(file_okay=False, exists=True), help="Where source and target lie.")
 @parameters.json_option
 def main(
     names: Sequence[str], columns: int, rows: int, limit: int, budget: int | None, threads: int, crop: int, exact: bool,
-    folder: str | None, as_json: bool,
+    frames: bool, beside: tuple[int, int], folder: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Stream an image larger than memory through NAMES (all); the table goes to stdout."""
     if columns % 4 or rows % 4 or crop % 4 or not 64 <= crop <= min(rows, columns):
@@ -286,8 +317,8 @@ def main(
     for name in names or NETWORKS:
         with TemporaryDirectory(prefix="halotile-gigapixels-", dir=folder) as here:
             own = budget or limit * 7 // 10
-            found.append(measure(name, rows, columns, limit, own, threads, crop, Path(here), exact=exact,
-                                 say=lambda line: click.echo(line, err=True)))  # fmt: skip
+            found.append(measure(name, rows, columns, limit, own, threads, crop, Path(here), exact=exact, frames=frames,
+                                 beside=beside, say=lambda line: click.echo(line, err=True)))  # fmt: skip
     if as_json:
         emit_json([asdict(f) for f in found])
         return

@@ -209,8 +209,8 @@ class _Search:
         """Strips that compute twice the columns, which nothing smaller follows."""
         if (found := self.lines) is None or (cut := _strips(*found, 0, least=True)) is None:
             return None
-        fit = StreamFit(rows, self._narrower(*found, cut[1]), cut[0])
         try:
+            fit = StreamFit(rows, self._narrower(*found, cut[1]), cut[0])
             made = self._made(fit)
         except HalotileError as refused:
             self.why = f", and its columns can't be cut: {refused}"
@@ -225,8 +225,8 @@ class _Search:
             if cut is None:
                 return None
             columns, less = cut
-            fit = StreamFit(rows, self._narrower(network, line, less), columns)
             try:
+                fit = StreamFit(rows, self._narrower(network, line, less), columns)
                 made = self._made(fit)
             except HalotileError as refused:
                 self.why = f", and its columns can't be cut: {refused}"
@@ -263,10 +263,20 @@ class _Search:
                     own = shapes.get(name, ())
                     dims = list(own) if len(own) == len(spec.shape) else list(spec.shape)
                     gone.add(spec.shape[axis])
-                    dims[axis] = spec.shape[axis] - less * rows
+                    dims[self._own_axis(name, dims, spec.shape, axis)] = spec.shape[axis] - less * rows
                     shapes[name] = tuple(dims)
         names = {spec.name for spec in network.inputs}
         return {k: dims for k, dims in shapes.items() if k in names or len(dims) != 1 or dims[0] not in gone}
+
+    def _own_axis(self, name: str, dims: Sequence[object], shape: Sequence[object], axis: int) -> int:
+        """The axis of the shape that was asked for, which is the model's own, that is ``axis`` of the network's input.
+        They are others where this is a frame in another layout (:mod:`..images`)."""
+        if name not in (self.options.inputs or {}):
+            return axis
+        alike = [a for a, n in enumerate(dims) if n == shape[axis]]
+        if len(alike) != 1:
+            raise HalotileError(f"of '{name}' {len(alike)} dimensions are {shape[axis]}, as many as columns")
+        return alike[0]
 
     # ------------------------------------------------------------------ tiles
 

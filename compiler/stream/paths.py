@@ -78,13 +78,14 @@ def created(
 
 def _pixels(path: Any, what: str, shape: Sequence[SizeLike], axis: int) -> tuple[int, int]:
     """Columns and channels of the one image that ``shape`` is."""
-    if len(shape) != 4 or axis != 2 or shape[0] != 1:
+    columns, channels = (3, 1) if axis == 2 else (2, 3)  # or a frame, rows first
+    if len(shape) != 4 or axis not in (1, 2) or shape[0] != 1:
         shown = ", ".join("rows" if a == axis else str(n) for a, n in enumerate(shape))
         raise RunError(
             f"{os.fspath(path)} is one image of rows, columns and channels, and {what} has the shape ({shown}); give a "
             ".npy or .zarr"
         )
-    return int(shape[3]), int(shape[1])
+    return int(shape[columns]), int(shape[channels])
 
 
 def _zarr() -> ModuleType:

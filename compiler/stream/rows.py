@@ -30,7 +30,7 @@ class RowStream(ABC):
     def __init__(
         self, plan: StreamPlan, rows: dict[str, np.ndarray], out: dict[str, np.ndarray], *, poison: bool = False
     ) -> None:
-        """``poison`` fills what must never be read with NaN, for tests."""
+        """``poison`` fills what must never be read with NaN, or the largest whole number, for tests."""
         self.plan, self._rows, self._out, self._poison = plan, rows, out, poison
         self.sink: Callable[[Port, np.ndarray], None] | None = None  # takes rows at once, in place of pull
         self._giving = True
@@ -154,7 +154,9 @@ class RowStream(ABC):
         if self._poison:
             for each in self.plan.inputs:
                 used = self._given[each.name] - self._step * each.count
-                self._rows[each.name][rows_along(each.axis, used, each.count)] = np.nan
+                rows = self._rows[each.name]
+                never = np.nan if rows.dtype.kind == "f" else np.iinfo(rows.dtype).max
+                rows[rows_along(each.axis, used, each.count)] = never
         self._height = height
 
     @property

@@ -79,6 +79,8 @@ class View:
         offered = {"": own}
         if own == "01R3":
             offered = {"NCHW": own, "NHWC": "0R31", "CHW": "1R3", "HWC": "R31", "HW": "R3"}
+        elif own == "0R23":  # a frame, and what is made of its kind
+            offered = {"NHWC": own, "HWC": "R23"}
         if asked is not None and asked not in offered:
             raise RunError(f"layout {asked!r} does not fit '{self.name}'; choose one of {', '.join(offered)}")
         for name, letters in offered.items():
@@ -128,6 +130,9 @@ class View:
         kind = np.dtype(self.array.dtype)
         limits = np.iinfo(kind) if kind != rows.dtype and kind.kind in "ui" and rows.dtype.kind == "f" else None
         count = rows.shape[self.axis]
+        if kind == rows.dtype and self.scale == 1.0 and isinstance(self.array, PlainFile):
+            self.array[self._slices(first, first + count)] = self._in_order(rows)
+            return
         if isinstance(self.array, np.ndarray):  # in place: what is made for a step and left again costs more than it
             found = self.array[self._slices(first, first + count)]
         else:
@@ -153,6 +158,12 @@ class View:
             if str(a) not in letters and a != self.axis:
                 rows, letters = rows[None], str(a) + letters
         return rows.transpose([letters.index("R" if a == self.axis else str(a)) for a in range(len(self.shape))])
+
+    def _in_order(self, rows: np.ndarray) -> np.ndarray:
+        """Rows in the network's layout, seen in the array's."""
+        axes = [self.axis if letter == "R" else int(letter) for letter in self.layout]
+        gone = [a for a in range(len(self.shape)) if a not in axes]
+        return rows.transpose([*gone, *axes]).reshape([rows.shape[a] for a in axes])
 
     def _slices(self, first: int, end: int) -> tuple[slice, ...]:
         return tuple(slice(first, end) if letter == "R" else slice(None) for letter in self.layout)

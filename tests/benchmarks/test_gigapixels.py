@@ -34,6 +34,17 @@ def test_all_rows_of_an_image_in_strips_are_those_of_the_whole(tmp_path):
     assert target.shape == (296, 2400, 3) and target.max() > 100
 
 
+def test_steps_that_take_and_give_bytes_are_compared_with_numbers(tmp_path):
+    """In strips; bytes are the rounded numbers of the crop's library, whose own are no bytes."""
+    found = measure("espcn", 148, 1200, 1 << 30, 9 << 20, 1, 64, tmp_path, exact=True, beside=(48, 64), frames=True)
+    assert found.strips > 1 and found.crops == 9 + found.strips - 1 + 6 and found.error < 1e-6
+    assert found.wrong_bytes == 0 and found.step_work == 1
+    manifest = json.loads((tmp_path / "stream/manifest.json").read_text())
+    assert [manifest[key][0]["dtype"] for key in ("inputs", "outputs")] == ["uint8", "uint8"]
+    target = np.load(tmp_path / "target.npy", mmap_mode="r")
+    assert target.shape == (296, 2400, 3) and target.max() > 100
+
+
 def test_a_process_that_takes_too_much_is_an_error(tmp_path):
     """The limit is one: Python alone takes more than 5 MB."""
     job = Job("none", "none", str(tmp_path / "y.npy"), (4, 4, 3), 1.0, 1.0, 1, ())
