@@ -1,4 +1,5 @@
-"""``model_run --stream``: plain rows in, plain rows out, from pipes and files, also on an emulated board."""
+"""``model_run --stream``: plain rows in, plain rows out, from pipes and files, also on an emulated board, which takes
+``HALOTILE_BOARD_ROWS=20000`` of them where asked."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from halotile.targets.resolve import resolve
 from stream_models import Maker, upscaler
 
 ZERO2 = "qemu-aarch64-static -cpu cortex-a53"
+BOARD_ROWS = int(os.environ.get("HALOTILE_BOARD_ROWS", "1000"))
 SHAPE = ("--stream", "--stream-rows", 8, "--no-verify", "--threads", 2)
 
 
@@ -180,13 +182,13 @@ def test_an_emulated_board_takes_many_rows_from_a_pipe(upscale, tmp_path):
     needs("qemu-aarch64-static")
     needs_zig()
     board = _built(tmp_path, upscaler(), "-t", "raspberry-pi-zero-2")
-    x = np.random.default_rng(5).integers(0, 256, (1, 3, 1000, 24)).astype(np.uint8)
+    x = np.random.default_rng(5).integers(0, 256, (1, 3, BOARD_ROWS, 24)).astype(np.uint8)
     words = ("--type", "uint8", "--scale", "1/255", "--threads", 1)
     there = _program(board, *words, data=_pixels(x), prefix=ZERO2)
     here = _program(upscale, *words, data=_pixels(x))
     assert there.returncode == 0 == here.returncode, there.stderr
     a, b = (_planes(d.stdout, 48, 3) for d in (there, here))
-    assert a.shape == (1, 3, 2000, 48) and np.abs(a - b).max() < 1e-4
+    assert a.shape == (1, 3, 2 * BOARD_ROWS, 48) and np.abs(a - b).max() < 1e-4
 
 
 def test_the_example_beside_a_library_runs(centred, tmp_path):
