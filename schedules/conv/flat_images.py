@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from ..emit.builder import KernelBuilder
 from ..emit.inline import Inliner, Source, key
 from ..general.axes import is_axis
 from ..matmul.folded_moves import producers
@@ -26,7 +27,6 @@ from .facts import OPERATORS, ConvFacts
 
 if TYPE_CHECKING:
     from ..words.size_like import SizeLike
-    from .kernel import ConvKernel
 
 
 def has_flat_images(request: Request) -> bool:
@@ -73,35 +73,30 @@ def _reads_own_pixels(request: Request, graph: GroupGraph, made: Value, size: tu
     return own
 
 
-def pixels_across(conv: ConvKernel) -> SizeLike:
-    """Columns that a box of the kernel has at most: those of the image, or its pixels."""
-    box, size = conv.request.box, conv.output.shape[2:]
+def pixels_across(request: Request) -> SizeLike:
+    """Columns that a box of the request has at most: those of the image, or its pixels."""
+    box, size = request.box, request.group.outputs[-1].shape[2:]
     return product(size) if box is not None and box.flat else size[-1]
 
 
-def rows_of(conv: ConvKernel, column: Expr) -> Buffer | None:
-    """The row of each pixel of the tile from ``column`` on; None where a pixel's number says where its results lie."""
-    request = conv.request
-    behind = [v for v in (*request.group.inputs, *request.group.outputs) if v is not conv.facts.data]
-    ends_meet = all(request.layout(v).ends_meet for v in behind if v.constant is None)
-    if request.box is None or not request.box.flat or ends_meet:
+def rows_of(k: KernelBuilder, request: Request, data: Value, first: Expr, count: int) -> Buffer | None:
+    """The row of each of ``count`` pixels from ``first`` on; None where a pixel's number says where its results lie, of
+    a layer that reads ``data``."""
+    group = request.group
+    behind = [v for v in (*group.inputs, *group.outputs) if v is not data and v.constant is None]
+    if request.box is None or not request.box.flat or all(request.layout(v).ends_meet for v in behind):
         return None
-    k, width = conv.k, to_index(conv.output.shape[3])
-    rows, end = k.local("row", "int32", conv.tile.columns), k.local("end", "int32", 1)
-    first = conv.positions([0], column, 0, 0)[1]
+    width = to_index(group.outputs[-1].shape[3])
+    rows, end = k.local("row", "int32", count), k.local("end", "int32", 1)
     k.store(rows, 0, tirx.floordiv(first, width))
     k.store(end, 0, (rows[0] + 1) * width)
-    for dx in range(1, conv.tile.columns):
-        beyond = first + dx >= end[0]
-        k.store(rows, dx, rows[dx - 1] + tirx.Cast("int32", beyond))
+    for number in range(1, count):
+        beyond = first + number >= end[0]
+        k.store(rows, number, rows[number - 1] + tirx.Cast("int32", beyond))
         k.store(end, 0, tirx.Select(beyond, end[0] + width, end[0]))
     return rows
 
 
-def results_at(conv: ConvKernel, origins: list[Expr], column: Expr, dy: Expr, dx: Expr) -> list[Expr]:
-    """Output coordinates of what one position in the tile writes, and of what is read beside it."""
-    at = conv.positions(origins, column, dy, dx)
-    if conv.rows_of is None:
-        return at
-    row = conv.rows_of[dx]
-    return [row, at[1] - row * to_index(conv.output.shape[3])]
+def in_rows(rows: Buffer, number: Expr, pixel: Expr, shape: tuple[SizeLike, ...]) -> list[Expr]:
+    """Row and column of a ``pixel`` of an image, the one of this ``number`` in ``rows``."""
+    return [rows[number], pixel - rows[number] * to_index(shape[3])]

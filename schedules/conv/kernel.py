@@ -12,7 +12,6 @@ from tvm import te, tirx
 
 from ..emit.inline import key
 from ..kernel.context import Channel, Context
-from ..kernel.unrolled_steps import UNROLLED
 from ..kernel.work_sharing import bands
 from ..matmul.folded_moves import producers
 from ..operators.kind import facts_of, is_long
@@ -23,17 +22,14 @@ from ..words.sizes import product, usual
 from ..words.tvm_types import Buffer, Expr
 from .cut_residuals import CutPlace, cuts_of
 from .facts import ConvFacts
-from .flat_images import pixels_across, results_at, rows_of
+from .flat_images import in_rows, pixels_across, rows_of
 from .panel_sums import make_sums
 from .register_tile import Tile
 from .weight_prefetch import NextPanel, Runs, ask
 
 if TYPE_CHECKING:
-    from ...targets.target import Target
-    from ..words.size_like import SizeLike
+    pass
 
-SHORT = 256  # steps of a reduction after which waiting for the lines of its result counts for nothing
-SHORT_OF_FEW = 64  # the same of so few channels that LLVM writes all of them out, on x86-64
 PARALLEL_FLOPS = 100_000  # below this a launch costs more than the second core saves, its data moving included
 
 
@@ -45,19 +41,6 @@ def new_context(request: Request) -> Context:
     if request.box is None:
         ctx.expect_margins()
     return ctx
-
-
-def waits_for_results(target: Target, facts: ConvFacts, channels: SizeLike) -> bool:
-    """True if a tile of a convolution waits for the lines of its results, unless its reduction, of so many ``channels``
-    at each tap, asks for them.
-
-    Asking takes addresses, about 25 instructions a tap beside the 84 multiply-adds of 3 channels on 14 positions, and
-    LLVM moves no load past it, but the multiply-adds of the channels before: in a stream of 880 columns all 42 numbers
-    to repeat came first, and each multiply-add of a layer of 5x5 taps had a move to or from the stack (282 ns a pixel
-    with them, 79 without). Without asking, 7x7 taps of stride 4 take 0.93 of the time, 8x8 of stride 8 0.91; 3x3 of
-    stride 1 take 1.07 to 1.13 without, and go on asking (Cascade Lake)."""
-    few = target.triple.startswith("x86_64") and isinstance(channels, int) and channels < UNROLLED
-    return facts.group_in * facts.taps <= (SHORT_OF_FEW if few else SHORT)
 
 
 def finish(
@@ -252,7 +235,8 @@ class ConvKernel:
         def first(image: Expr, part: Expr, parts: int) -> None:
             self.ctx.fill_parts(None, image, part, parts, self.order != "groups")
             if self.parts > 1:
-                make_sums(self, image * parts + part, batch * parts)
+                task, size = (image * parts + part, batch * parts), max(self.sums_elements, self.sums_room)
+                self.sums, self.sums_base = make_sums(self.ctx, size, self.facts.output.dtype, task, self.bind)
 
         step, short = (self.tile.rows, -outer[-1] % self.tile.rows) if self.mixed else (1, 0)
         shared = (batch, channel_groups, rows, parallel, self.order, first, self.parts, step, short)
@@ -304,11 +288,12 @@ class ConvKernel:
         """The loop over tiles of the last axis; the last tile moves back where the width doesn't divide."""
         width, step = self.spatial[-1], self.tile.columns
         if self.is_open:
-            most = pixels_across(self)
+            most = pixels_across(self.request)
             with self.k.loop(tirx.floordiv(width + (step - 1), step), name="x") as x:
                 self.ctx.ranged(x, most)
                 column = self.bind(tirx.min(x * step, width - step), most) if step > 1 else x
-                self.rows_of = rows_of(self, column)
+                first = self.positions([0], column, 0, 0)[-1]
+                self.rows_of = rows_of(self.k, self.request, self.facts.data, first, self.tile.columns)
                 yield column
             return
         if self.narrow is not None:
@@ -351,6 +336,11 @@ class ConvKernel:
         own = [column + dx] if not origins else [*origins[:-1], origins[-1] + dy, column + dx]
         return own if self.ctx.origin is None else [self.corner(i) + at for i, at in enumerate(own)]
 
+    def results_at(self, origins: list[Expr], column: Expr, dy: Expr, dx: Expr) -> list[Expr]:
+        """The same of what it writes, which the pixels of a flat box may not follow."""
+        at = self.positions(origins, column, dy, dx)
+        return at if self.rows_of is None else in_rows(self.rows_of, dx, at[1], self.output.shape)
+
     def epilogue(
         self, accumulators: Buffer, n: Expr, first_block: Expr, origins: list[Expr], column: Expr, blocks: int
     ) -> None:
@@ -366,7 +356,7 @@ class ConvKernel:
         with k.loop(tile.rows, kind, "dy") as dy, k.loop(tile.columns, kind, "dx") as dx:
             with k.loop(blocks, kind, "b") as b, k.loop(lanes, "vectorized", "v") as v:
                 slot = ((dy * tile.columns + dx) * blocks + b) * lanes + v
-                self.element(lambda: source[slot], n, first_block + b, v, results_at(self, origins, column, dy, dx))
+                self.element(lambda: source[slot], n, first_block + b, v, self.results_at(origins, column, dy, dx))
 
     def ask_for_results(self, n: Expr, first_block: Expr, origins: list[Expr], column: Expr, blocks: int) -> None:
         """Hints, before a tile's reduction starts, for the lines that its epilogue reads and writes: no cache holds
@@ -375,7 +365,7 @@ class ConvKernel:
         with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
             with k.loop(blocks, "unroll", "b") as b:
                 for value, written in self.results():
-                    place = self.result(value, n, first_block + b, results_at(self, origins, column, dy, dx))
+                    place = self.result(value, n, first_block + b, self.results_at(origins, column, dy, dx))
                     ask(k, self.ctx.buffer(value), place, written)
 
     def result_runs(
@@ -389,7 +379,7 @@ class ConvKernel:
             part, rest = tirx.floormod(number, run.parts), tirx.floordiv(number, run.parts)
             b, dy = tirx.floormod(rest, self.tile.blocks), tirx.floordiv(rest, self.tile.blocks)
             for value, written in self.results():
-                place = self.result(value, n, first_block + b, results_at(self, origins, column, dy, 0))
+                place = self.result(value, n, first_block + b, self.results_at(origins, column, dy, 0))
                 begin = self.bind(place + part * run.reach, self.request.layout(value).elements + run.reach * run.parts)
                 found.append((self.ctx.buffer(value), begin, written))
         return found

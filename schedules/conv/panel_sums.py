@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from ..kernel.context import Context
 from ..words.group import dtype_bytes
-from ..words.tvm_types import Expr
-
-if TYPE_CHECKING:
-    from .kernel import ConvKernel
+from ..words.tvm_types import Buffer, Expr
 
 STACK_SUMS = 64 * 1024  # bytes that a task may hold on its stack
 
 
-def make_sums(conv: ConvKernel, task: Expr, tasks: int) -> None:
-    """A place for these of each task: on its stack, where there is room, else in the arena."""
-    size, dtype = max(conv.sums_elements, conv.sums_room), conv.facts.output.dtype
+def make_sums(
+    ctx: Context, size: int, dtype: str, task: tuple[Expr, int], bind: Callable[[Expr, int], Expr]
+) -> tuple[Buffer, Expr]:
+    """A place for ``size`` of these of each task, and where in it those of this ``task``, of so many, begin: on its
+    stack, where there is room, else in the arena."""
     if size * dtype_bytes(dtype) <= STACK_SUMS:
-        conv.sums = conv.k.local("sums", dtype, size, "global")
-    else:
-        conv.sums, conv.sums_base = conv.ctx.scratch(tasks * size, dtype), conv.bind(task * size, tasks * size)
+        return ctx.k.local("sums", dtype, size, "global"), 0
+    number, tasks = task
+    return ctx.scratch(tasks * size, dtype), bind(number * size, tasks * size)

@@ -84,12 +84,11 @@ class Context:
         if box is not None:
             rows, columns = request.group.outputs[-1].shape[2:4]
             self.size = [box.rows, box.columns]
-            least = [1, 1] if box.open else self.size
             if box.flat:
                 columns = product([rows, columns])
-                self.origin = [0, self._scalar("column", columns)]
-                self.size = [1, self._scalar("columns", columns + 1)]
+                self.origin, self.size = [0, self._scalar("column", columns)], [1, self._scalar("columns", columns + 1)]
                 return
+            least = [1, 1] if box.open else self.size
             self.origin = [self._scalar("row", rows - least[0] + 1), self._scalar("column", columns - least[1] + 1)]
             if box.open:
                 self.size = [self._scalar("rows", rows + 1), self._scalar("columns", columns + 1)]

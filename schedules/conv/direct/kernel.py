@@ -52,7 +52,7 @@ from ...words.group import Kernel, Packed, Request, dtype_bytes
 from ...words.tvm_types import Buffer, Expr
 from ..byte_results import write_tile
 from ..facts import OPERATORS, ConvFacts
-from ..kernel import ConvKernel, finish, new_context, waits_for_results
+from ..kernel import ConvKernel, finish, new_context
 from ..narrower import each_width
 from ..register_tile import (
     Space,
@@ -65,6 +65,7 @@ from ..register_tile import (
     rest_tile,
     spread_tile,
 )
+from ..result_waits import waits_for_results
 from ..spanning import Owners, group_counts, one_group, several_groups, spans_groups
 from ..weight_prefetch import Runs, spread_runs
 from .channel_vectors import holds_channels

@@ -30,8 +30,9 @@ from ...matmul.folded_moves import producers
 from ...words.group import Request, dtype_bytes
 from ...words.tvm_types import Buffer, Expr
 from ..facts import OPERATORS, ConvFacts
-from ..kernel import SHORT, ConvKernel
+from ..kernel import ConvKernel
 from ..register_tile import Space, Tile, choose_tile, step_cycles, tiles_of
+from ..result_waits import SHORT
 from ..weight_prefetch import prefetch
 from .data_prefetch import ask_for_data, data_distance
 from .shared_taps import columns_read, multiply, shared_window
