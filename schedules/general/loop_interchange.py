@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 from tvm.ir.prim import expr as prim
@@ -26,6 +26,9 @@ from ..words.sizes import dim_of, surely
 from ..words.tvm_types import Expr
 from .axes import Merged
 from .loop_nest import Nest
+
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
 
 BLOCK = 64
 SQUARES = 16  # the same for squares: more lines of rows that lie 2 KiB apart share too few sets
@@ -81,13 +84,13 @@ def block_of(extent: int) -> int:
 
 def emit_interchanged(nest: Nest, merged: Merged, axis: int, line: Line) -> bool:
     """Vectors of the last axis with ``axis``, along which reads are contiguous, as the innermost loop; False where
-    sizes are open and squares would not do. ``line`` emits one in order."""
+    squares would not do and that axis is open. ``line`` emits one in order."""
     if emit_squares(nest, merged, axis, line):
         return True
-    if is_open(nest.extents()):
-        return False
     outer = list(merged.outer)
     extent = outer.pop(axis)
+    if is_open([extent]):
+        return False
     block = block_of(extent)
     vectors, tail = divmod(merged.inner, nest.lanes)
 
@@ -101,10 +104,29 @@ def emit_interchanged(nest: Nest, merged: Merged, axis: int, line: Line) -> bool
         [*extents, vectors],
         lambda loops: columns(loops[:-2], loops[-2], loops[-1] * nest.lanes, nest.lanes),
     )
-    if tail:
+    if is_open([tail]):
+        _open_tail(nest, merged.inner, extents, columns)
+    elif tail:
         start = tirx.IntImm("int32", vectors * nest.lanes)
         nest._loops(extents, lambda loops: columns(loops[:-1], loops[-1], start, tail))
     return True
+
+
+def _open_tail(
+    nest: Nest, inner: SizeLike, extents: Sequence[SizeLike], columns: Callable[[list[Expr], Expr, Expr, int], None]
+) -> None:
+    """What whole vectors leave of an open number of elements: a vector that ends there, which computes some again, if
+    there is room and nothing that it reads was overwritten, else one by one."""
+    whole, lanes = to_index(inner), nest.lanes
+    first, again = inner // lanes * lanes, lanes > 1 and nest.s.repeats()
+    with nest.k.when(whole < lanes) if again else nullcontext():
+        nest._loops(
+            [*extents, inner - first],
+            lambda loops: columns(loops[:-2], loops[-2], loops[-1] + to_index(first), 1),
+        )
+    if again:
+        with nest.k.when(tirx.all(whole >= lanes, to_index(inner - first) > 0)):
+            nest._loops(extents, lambda loops: columns(loops[:-1], loops[-1], whole - lanes, lanes))
 
 
 def emit_squares(nest: Nest, merged: Merged, axis: int, line: Line) -> bool:
