@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from halotile.compiler.flow.kernel import kernels_of
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.runtime.loader import load
 from halotile.compiler.state import Options
@@ -74,3 +77,18 @@ def test_taps_in_the_padding_are_not_multiplied(window, only: int, tmp_path) -> 
     with load(tmp_path / "out") as library:
         (result,) = library({"x": np.ones((1, 40, 1, 1), "f")}, threads=1).values()
     assert np.isfinite(result).all() and result.any()
+
+
+def test_narrow_tiles_ask_for_no_line_again_and_again() -> None:
+    """Of eight channels in a vector, a tile of four columns would ask four times for each line of its results."""
+    g = Drawing(2)
+    y = g.conv(g.input("x", "n", 16, "h", "w"), 16, 16, 3, strides=[2, 2])
+    g.output(g("Relu", y), 4)
+    asked = Options(resolve("x86-64-v3"), open=True, typical={"n": 1, "h": 48, "w": 48}, stop_after="schedule")
+    build = run_pipeline(g.model().SerializeToString(), asked)
+    found = {}
+    for part in (p for k in build.kernels for p in kernels_of(k)):
+        if tile := re.search(r"direct conv C8, tile \d+x(\d+)x", part.schedule):
+            found.setdefault(int(tile[1]) <= 4, []).append(", 1, 3, 1)" in part.function.script())
+    assert found[True] and not any(found[True])
+    assert False not in found or any(found[False])

@@ -45,6 +45,7 @@ from tvm import tirx
 
 from ....targets.target import Target
 from ...instructions.opaque_numbers import any_number
+from ...instructions.prefetch import LINE
 from ...kernel.context import Context
 from ...kernel.half_sums import HalfSums, blocks_in_runs, run_steps
 from ...kernel.work_sharing import has_long_bands
@@ -78,6 +79,7 @@ from .weight_panels import count_parts, leaves, passes_by, rows_first, sums_plac
 
 ONCE = 1.03  # of the cycles: more is not worth a window that is written where it is read
 WIDER = 2  # times the inputs: so many outputs cores rather share than the rows of a small image
+AGAIN = 4  # times that a tile asks for a line of its results, which is too often
 OWN_GROUPS = 8  # weights this many times the image: a core rather reads all of the image and a part of the weights
 
 
@@ -428,9 +430,13 @@ def _forms(conv: ConvKernel, group: Expr) -> Iterator[Owners | None]:
 
 def _runs(conv: ConvKernel, segments: list[ChannelSegment]) -> Runs | None:
     """How a tile asks for the lines of its results beside the channels of the first segment; None where it has no need
-    to, or too few steps."""
+    to, or too few steps, or where narrow tiles of open images would ask for the same lines again and again: of 3 x 2
+    pixels and 3x3 taps 24 times for each, which takes 2.6 times as long (Zen 4)."""
     if not waits_for_results(conv.request.target, conv.facts, segments[0].lanes):
         return None
     steps = segments[0].blocks // conv.parts * conv.tap_steps
     element = dtype_bytes(conv.facts.output.dtype)
-    return spread_runs(conv.tile, conv.lanes, steps, segments[0].lanes, element)
+    runs = spread_runs(conv.tile, conv.lanes, steps, segments[0].lanes, element)
+    if runs is None or not conv.of_any_size or conv.facts.taps == 1:
+        return runs
+    return None if runs.stride * element * AGAIN <= LINE else runs
