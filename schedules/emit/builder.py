@@ -83,6 +83,7 @@ class KernelBuilder:
         self._vectors: list[_Vectors] = []  # open vectorised loops
         self._inside: list[Expr] = []  # variables of the loops within the outermost of these, itself included
         self._conditions = 0  # open conditions within it
+        self.conditions = 0  # open ``when``, wherever
         self.tables: dict[Buffer, np.ndarray] = {}  # constants, by their buffers
         self.written: WrittenLine | None = None  # while the vectors of a line are written out
         self.square: Square | None = None  # while the columns of a square are
@@ -341,7 +342,9 @@ class KernelBuilder:
         self._scopes.append([])
         inside = int(bool(self._vectors))
         self._conditions += inside
+        self.conditions += 1
         yield
+        self.conditions -= 1
         self._conditions -= inside
         self.guard(condition)
         body = sequence(self._scopes.pop())

@@ -243,7 +243,7 @@ class Nest:
 
     def _banded_loops(self, extents: list[int], body: Expr) -> None:
         def first(image: Expr, part: Expr, parts: int) -> None:
-            if len(self.phase.shape) == 4:
+            if len(self.phase.shape) == 4 and not self.k.conditions:  # else behind all branches
                 self.ctx.fill_parts(self.targets, image, part, parts)
 
         with bands(self.ctx, extents[0], extents[1], extents[2], True, first=first) as (image, group, row):

@@ -338,7 +338,7 @@ class Context:
             self.open_ranges.note(var, first, end - 1)
 
     def expect_margins(self) -> None:
-        """Notes that the kernel writes the margins of its outputs: in its tasks, or before them."""
+        """Notes that the kernel writes the margins of its outputs: in its tasks, before or behind them, always."""
         self.pending = [v for v in self.request.group.outputs if self.request.layout(v).margins]
 
     def fill_pending(self, values: Sequence[object] | None = None) -> None:
@@ -370,6 +370,7 @@ class Context:
     def _taken(self, values: Sequence[object] | None) -> list[Value]:
         taken = [p for p in self.pending if values is None or any(v is p for v in values)]
         self.pending = [p for p in self.pending if not any(t is p for t in taken)]
+        assert not taken or not self.k.conditions, "margins would be missing where a condition does not hold"
         return taken
 
     def _fill_part(self, value: Value, image: Expr, part: Expr, parts: int, by_rows: bool) -> None:
@@ -440,9 +441,7 @@ def literal(number: Expr, dtype: str) -> Expr:
 
 
 def _uses(expr: Expr, var: Expr) -> bool:
-    if isinstance(expr, int):
-        return False
-    return any(v.same_as(var) for v in tirx.analysis.undefined_vars(expr))
+    return not isinstance(expr, int) and any(v.same_as(var) for v in tirx.analysis.undefined_vars(expr))
 
 
 def positions(log: Sequence[Expr]) -> list[Expr]:
