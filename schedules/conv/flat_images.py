@@ -51,16 +51,22 @@ def has_flat_images(request: Request) -> bool:
 
 
 def _reads_own_pixels(request: Request, graph: GroupGraph, made: Value, size: tuple[SizeLike, ...]) -> bool:
-    """True if each element of ``made`` takes of values of as many pixels its own one, and of others one for all."""
+    """True if each element of ``made`` takes of values of as many pixels its own one, and of others one for all,
+    wherever these have their axes."""
     axes = [tirx.Var(f"a{i}", "int32") for i in range(4)]
     own = True
+
+    def moves(index: Expr, extent: SizeLike) -> bool:
+        """True if it follows the pixels, whose row is 0 and whose column is their number."""
+        used = [] if isinstance(index, int) else tirx.analysis.undefined_vars(index)
+        row, column = (any(v.same_as(a) for v in used) for a in axes[2:])
+        return column or (row and not (extent == 1 and is_axis(index, axes[2])))
 
     def watch(tensor: Tensor, shape: tuple[SizeLike, ...]) -> Source:
         def read(indices: tuple[Expr, ...]) -> Expr:
             nonlocal own
-            at, extents = indices[-2:], shape[-2:]
-            same = extents == size and all(is_axis(i, a) for i, a in zip(at, axes[2:]))
-            own = own and (len(shape) < 3 or same or all(e == 1 for e in extents))
+            same = shape[-2:] == size and all(is_axis(i, a) for i, a in zip(indices[-2:], axes[2:]))
+            own = own and (same or not any(map(moves, indices, shape)))
             return tirx.Var("read", tensor.expr_ty())
 
         return read

@@ -107,7 +107,8 @@ def emit_interchanged(nest: Nest, merged: Merged, axis: int, line: Line) -> bool
     if is_open([tail]):
         _open_tail(nest, merged.inner, extents, columns)
     elif tail:
-        start = tirx.IntImm("int32", vectors * nest.lanes)
+        first = vectors * nest.lanes
+        start = to_index(first) if is_open([first]) else tirx.IntImm("int32", first)
         nest._loops(extents, lambda loops: columns(loops[:-1], loops[-1], start, tail))
     return True
 

@@ -61,6 +61,13 @@ def scaled_by_rows(g: Drawing, x: str) -> str:
     return g("Mul", conv(g, x, 24, 16), own)
 
 
+def columns_beside(g: Drawing, x: str) -> str:
+    """A number for each column, as one axis broadcasts it, and rows moved by one."""
+    own = g("Reshape", g("ReduceMean", x, axes=[0, 1, 2], keepdims=0), g.whole(-1))
+    y = g("Add", conv(g, x, 24, 16), own)
+    return g("Add", conv(g, g("Mul", x, own), 24, 16), y)
+
+
 def few_channels(g: Drawing, x: str) -> str:
     return conv(g, g("Relu", conv(g, conv(g, x, 24, 3), 3, 32)), 32, 20)
 
@@ -83,7 +90,7 @@ def upsampled_behind(g: Drawing, x: str) -> str:
 #: network -> how many of its layers are computed so
 NETWORKS: dict[Callable[[Drawing, str], str], int] = {
     alone: 1, beside_margins: 2, depthwise_behind: 2, scaled_before: 1, scaled_by_pixels: 1, scaled_by_rows: 0,
-    few_channels: 2, groups: 2, odd_channels: 3, upsampled_behind: 1,
+    columns_beside: 1, few_channels: 2, groups: 2, odd_channels: 3, upsampled_behind: 1,
 }  # fmt: skip
 
 
@@ -115,6 +122,25 @@ def test_numbers_and_bits(make, target: str, threads: int, tmp_path) -> None:
             found = [run_in(library, ordered, given["x"], t, POISONS[t % 2]) for t in range(1, threads + 1)]
             assert np.abs(found[0] - wanted).max() <= CLOSE * max(1.0, np.abs(wanted).max()), sizes
             assert all(np.array_equal(found[0], other) for other in found[1:]), sizes
+
+
+@pytest.mark.parametrize("shape", [("n", "h", 1), (1, "h", 1), (1, 1, "w"), ("n", 1, 1)], ids=str)
+@pytest.mark.parametrize("make", [alone, scaled_by_pixels, scaled_before, groups], ids=lambda make: make.__name__)
+def test_images_one_row_or_column_wide(make, shape, tmp_path) -> None:
+    """What has one number for all pixels has as many columns as such an image."""
+    proto = network(make, shape)
+    typical = {name: 12 for name in shape if isinstance(name, str)}
+    options = Options(resolve("x86-64-v3"), threads=2, open=True, formats=("so",), typical=typical)
+    run_pipeline(proto.SerializeToString(), options, output=tmp_path / "out")
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    with load(tmp_path / "out") as library:
+        for number in (1, 2, 7, 12, 31):
+            sizes = {name: number for name in typical}
+            given = feeds(proto, sizes, number)
+            (wanted,) = session.run(None, given)
+            for threads in (1, 2):
+                found = run_in(library, sizes, given["x"], threads, 0xFF)
+                assert np.abs(found - wanted).max() <= CLOSE * max(1.0, np.abs(wanted).max()), sizes
 
 
 @pytest.mark.parametrize("shape", [(1, "h", "w"), (2, "h", 13), (3, 7, "w"), ("n", 7, 5)], ids=str)
