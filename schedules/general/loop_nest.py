@@ -306,8 +306,9 @@ class Nest:
         steps = linear_coefficients(log, [lane])
         return steps is not None and all(s[0] in (0, 1) for s in steps) and any(s[0] == 1 for s in steps)
 
-    def _dry(self, marks: list[Expr], which: int) -> tuple[list[Expr], list[Expr]]:
-        """All flat positions that one element touches, and all other values the axes flow into."""
+    def _dry(self, marks: list[Expr], which: int, lane: Expr | None = None) -> tuple[list[Expr], list[Expr]]:
+        """All flat positions that one element touches, and all other values the axes flow into. ``lane`` is that of
+        blocks of channels."""
         ctx = self.ctx
         ctx.log = []
         with self.k.capture() as named:
@@ -315,7 +316,7 @@ class Nest:
             inliner.values = []
             tensor = self.phase.tensors[0]
             if which == 0:
-                indices = self.indices(marks, None)
+                indices = self.indices(marks, lane)
                 for t, target in zip(self.phase.tensors, self.targets):
                     inliner.at(t, indices)
                     self.store(target, indices, tirx.Cast(t.expr_ty(), tirx.IntImm("int32", 0)))

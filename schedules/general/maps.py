@@ -12,6 +12,7 @@ from ..words.dims import Dim, is_open, to_index
 from ..words.sizes import product, surely, usual
 from ..words.tvm_types import Expr
 from .axes import Merged
+from .block_squares import emit_block_squares, has_block_squares
 from .concat_order import NOTE, joins, side_by_side
 from .depth_to_space import chunks, from_whole_periods, in_periods, period
 from .loop_interchange import emit_interchanged, innermost_axis
@@ -38,6 +39,8 @@ class MapNest(Nest):
             if not self.row and joins(self.s.request, extents):
                 self.s.notes.append(NOTE)
                 self._serial(*side_by_side(extents, self._lanes))
+            elif has_block_squares(self, extents):
+                emit_block_squares(self, extents)
             else:
                 self._loops(extents, lambda loops: self._lanes(loops))
             return
