@@ -41,6 +41,7 @@ from ...targets.target import Target
 from ..cache.store import Cache
 from ..flow.kernel import FlowKernel, kernels_of
 from .forms import Alike
+from .launches import tell
 from .llvm_options import held_options
 from .names import MAIN, SHAPES
 from .objects import build_object
@@ -285,6 +286,7 @@ def _main(
 
     body = [*declare]
     for i, (name, kernel) in enumerate(calls):
+        body += tell(kernel) if symbols else []
         arguments = [*(address(o) for o in kernel.operands), *sizes_of(kernel.function)]
         body.append(tirx.Evaluate(tirx.call_extern("int32", name, *arguments)))
         if timers:

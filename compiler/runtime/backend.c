@@ -11,6 +11,12 @@ static int launch(halotile_task task, void *closure, int tasks) {
     return self ? halotile_pool_launch(self, task, closure, tasks) : -1;
 }
 
+/* By main, before a kernel: whether its launches stay on the thread that calls run. */
+int32_t halotile_alone(int32_t alone) {
+    halotile_current()->alone = alone;
+    return 0;
+}
+
 /* Scratch is a stack inside the worker's part of the arena: a kernel frees what it allocated last. */
 static void *alloc_workspace(int device_type, int device_id, uint64_t bytes, int code_hint, int bits_hint) {
     struct halotile_worker *self = halotile_current();

@@ -161,6 +161,7 @@ int halotile_compute(struct halotile_instance *instance, const void *const *inpu
     halotile_floats floats = halotile_floats_of(halotile_model.flush_denormals);
     halotile_floats before = halotile_floats_enter(floats);
     self->workspace_used = 0;
+    self->alone = 0;
     atomic_store_explicit(&pool->failure, HALOTILE_OK, memory_order_relaxed);
     atomic_store_explicit(&pool->active, 1, memory_order_relaxed);
     if (pool->timers) {

@@ -183,7 +183,7 @@ static void wait_for(struct halotile_pool *pool, struct halotile_worker *worker)
 
 int halotile_pool_launch(struct halotile_worker *self, halotile_task task, void *closure, int tasks) {
     struct halotile_pool *pool = self->pool;
-    if (pool->threads == 1 || self->busy || tasks == 1) {
+    if (pool->threads == 1 || self->busy || self->alone || tasks == 1) {
         return run_tasks(self, task, closure, 0, 1, tasks > 0 ? tasks : 1);
     }
     if (tasks <= 0) {

@@ -40,6 +40,7 @@ struct halotile_worker {
     _Alignas(128) struct halotile_pool *pool;
     int index;
     int busy; /* inside a task: a launch from here runs inline */
+    int alone; /* the kernel is too small to share: the same */
 #ifndef HALOTILE_ONE_THREAD
     int joinable;
     pthread_t thread;
@@ -73,6 +74,9 @@ void halotile_pool_finish(struct halotile_pool *pool);
 
 /* Runs `tasks` tasks (0: one for each worker) and returns when all are done: 0, or -1 when one failed. */
 int halotile_pool_launch(struct halotile_worker *self, halotile_task task, void *closure, int tasks);
+
+/* Of the calling thread's launches from here on, whether it runs them by itself. */
+int32_t halotile_alone(int32_t alone);
 
 void halotile_pool_fail(struct halotile_pool *pool, unsigned code);
 

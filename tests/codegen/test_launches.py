@@ -1,0 +1,54 @@
+"""Libraries for any size: small layers are computed by one core, and numbers do not depend on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from halotile.compiler.codegen import launches
+from halotile.compiler.pipeline import run_pipeline
+from halotile.compiler.runtime.loader import load
+from halotile.compiler.state import Options
+from halotile.targets.resolve import resolve
+from tvm import sym, tirx
+
+from ..support.open_models import Drawing, feeds
+
+TYPICAL = {"n": 1, "h": 64, "w": 48}
+
+
+def network() -> Drawing:
+    g = Drawing(5)
+    x = g.conv(g.input("x", "n", 3, "h", "w"), 3, 32, 3, strides=[2, 2])
+    x = g("Relu", g.conv(x, 32, 32, 3, groups=32))
+    x = g("MaxPool", g.conv(x, 32, 48, 1), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    g.output(g("Sigmoid", g.conv(x, 48, 40, 3)), 4)
+    return g
+
+
+def at(expression: tirx.Expr, sizes: dict[str, int]) -> bool:
+    analyzer = sym.Analyzer()
+    for variable in tirx.analysis.undefined_vars(expression):
+        analyzer.bind(variable, tirx.IntImm(str(variable.ty.dtype), sizes[variable.name]))
+    return bool(int(analyzer.simplify(expression)))
+
+
+def test_small_images_are_computed_by_one_core(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    told: list[tirx.Expr] = []
+    own = launches.alone
+    monkeypatch.setattr(launches, "alone", lambda kernel: told.append(own(kernel)) or told[-1])
+    proto = network().model()
+    options = Options(resolve("native"), threads=2, open=True, formats=("so",), typical=TYPICAL)
+    build = run_pipeline(proto.SerializeToString(), options, output=tmp_path / "out")
+    assert len(told) >= 4 and len(told) <= len(build.kernels)
+    assert all(at(e, {"n": 1, "h": 3, "w": 2}) for e in told)
+    assert not any(at(e, {"n": 4, "h": 200, "w": 300}) for e in told)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    with load(tmp_path / "out") as library:
+        for number, (n, h, w) in enumerate([(1, 1, 1), (2, 3, 5), (1, 17, 13), (3, 40, 31), (1, 64, 48), (2, 101, 67)]):
+            given = feeds(proto, {"n": n, "h": h, "w": w}, number)
+            (wanted,) = session.run(None, given)
+            one, two = (next(iter(library(given, threads=threads).values())) for threads in (1, 2))
+            np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-5)
+            assert np.array_equal(one, two)
+

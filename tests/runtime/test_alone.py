@@ -1,0 +1,41 @@
+"""Launches of a kernel that is too small to share run on the calling thread."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from halotile.compiler.codegen.library import build_library
+from halotile.compiler.runtime.loader import load
+
+# y[i] = shares of a launch, of which x[i] says whether one core takes it alone, and threads that were not the caller's
+SHARES = """
+#include <pthread.h>
+extern int32_t halotile_alone(int32_t);
+struct closure { pthread_t caller; float tasks[4], others[4]; };
+static int count(int id, group *g, void *p) {
+    struct closure *c = p;
+    c->tasks[id] = (float)g->num_task;
+    c->others[id] = !pthread_equal(c->caller, pthread_self());
+    return 0;
+}
+int32_t halotile_kernel_main(const float *x, float *y, const void *weights, void *arena) {
+    (void)weights, (void)arena;
+    for (int i = 0; i < 4; ++i) {
+        struct closure c = {pthread_self(), {0}, {0}};
+        if (i) halotile_alone(x[i] > 0);
+        if (parallel(count, &c, 0)) return -1;
+        y[i] = c.tasks[0] + 100 * (c.others[0] + c.others[1] + c.others[2] + c.others[3]);
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_one_thread_runs_all_tasks_where_it_is_told_to(make_spec, threads, tmp_path) -> None:
+    build_library(make_spec(SHARES, max_threads=3), tmp_path / "out", formats=("so",))
+    with load(tmp_path / "out") as library:
+        for _ in range(20):
+            y = library({"x": np.array([0, 1, 0, 1], np.float32)}, threads=threads)["y"]
+            assert (y[[1, 3]] == 1).all()  # one task, by the caller
+            assert (y[[0, 2]] % 100 == threads).all()  # the first of the next run is shared again
