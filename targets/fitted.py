@@ -112,6 +112,7 @@ class FittedWinograd:
     loaded: float = _of("winograd", "loaded")
     stored: float = _of("winograd", "stored")
     parts_rate: float = _of("winograd", "parts_rate")
+    asked: float = _of("winograd", "asked")
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ def layer(
         channels=channels, strides=(1, 1), before=(0, 0), dilation=(1, 1), data=SimpleNamespace(dtype="float32")
     )
     facing = SimpleNamespace(strides=(0, stride * LANES, 0, 0), elements=1 << 30)
-    request = SimpleNamespace(target=server(l2_bytes=4 << 20), box=None, limits=Limits(), layout=lambda _: facing)
+    target = server(l2_bytes=4 << 20)
+    request = SimpleNamespace(target=target, workers=1, box=None, limits=Limits(), layout=lambda _: facing)
     fake = SimpleNamespace(
         k=None,
         lanes=LANES,

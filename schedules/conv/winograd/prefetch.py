@@ -7,19 +7,24 @@ read what is near. So each step of their reductions asks for a part of
     residuals         rows of what the epilogue adds to the outputs of this chunk, also of cuts of larger images, and
                       of windows that the outputs go to
 
-one row of a tile for each xi, register tile and block of channels, of which each channel asks for 1 / lanes: at an even
-rate, since a core has few buffers for lines on their way, and a burst of hints holds up the products' own loads. Only
-for tensors that come from memory, and windows of tile groups that the second level can't hold, whose lines come from
-as far; and for strips that stay in the second-level cache, beside all the weights, until they are read. Measured on
-Granite Rapids: 64 channels at 640x360 take 0.94 of the time on one thread and 0.92 on two (0.96 and 1.0 in windows of 9
-and 6 MB); 128 channels, whose weights push out what was asked for, would take 1.2, tensors from the last level up to
-1.05.
+one row of a tile for each xi, register tile and block of channels, of which each channel asks for 1 / lanes: at an
+even rate, since a core has few buffers for lines on their way, and a burst of hints holds up the products' own loads.
+Only for tensors that come from memory, or from a last level where that pays (``asked`` of targets/fitted.toml: on Zen
+4), and windows of tile groups that the second level can't hold, whose lines come from as far; and for strips that
+stay in the second-level cache, beside all the weights, until they are read. Measured on Granite Rapids: 64 channels
+at 640x360 take 0.94 of the time on one thread and 0.92 on two (0.96 and 1.0 in windows of 9 and 6 MB); 128 channels,
+whose weights push out what was asked for, would take 1.2, tensors from the last level up to 1.05.
+
+Where sizes are open those of the run tell: for a tensor that is too small then the hints are for lines that are near,
+and no place of a tile is computed. EDSR, planned for 96 x 96, takes 0.81 of the time at 240 x 240 and 1.00 to 1.01 at
+48 x 48 and 96 x 96; with the places computed and the hints at them 1.09 and 1.08 (Zen 4, one thread).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -27,8 +32,9 @@ from tvm import tirx
 from ....targets.target import Target
 from ...emit.builder import KernelBuilder
 from ...instructions.prefetch import LINE, hint
+from ...words.dims import is_open, to_index
 from ...words.group import Value, dtype_bytes
-from ...words.sizes import usual
+from ...words.sizes import surely, usual
 from ...words.tvm_types import Expr
 from ..cut_residuals import CutPlace
 from ..facts import ConvFacts
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
 
 MOST = 2  # rows of a kind that one step asks for: more lines could not come in that time
 FAR = 1 << 30  # more than any position
+LARGER = 16  # times the usual bytes that tensors of open sizes may have and be asked for
 
 FEW = 16  # registers, all of which a tile's sums and operands take
 
@@ -121,10 +128,30 @@ class Ahead:
         can't hold all windows that this kernel reads and writes."""
         target = self.conv.request.target
         if not self.conv.is_windowed(value):
-            return not target.in_order and self._bytes(value) > kept_bytes(target)
+            times = LARGER if is_open([self.conv.request.layout(value).elements]) else 1
+            return not target.in_order and times * self._bytes(value) > self._least
         group = self.conv.request.group
         windows = [v for v in dict.fromkeys((*group.inputs, *group.outputs)) if self.conv.is_windowed(v)]
         return not target.in_order and sum(map(self._bytes, windows)) > target.l2_bytes
+
+    @property
+    def _least(self) -> float:
+        """Bytes of a tensor that caches may have lost, or are too far to wait for."""
+        target, workers = self.conv.request.target, self.conv.request.workers
+        kept = kept_bytes(target)
+        return min(kept, target.fitted.winograd.asked * target.l2_bytes * workers) if target.l2_bytes else kept
+
+    def _place(self, value: Value, found: Callable[[], Expr]) -> Expr:
+        """The position in ``value`` that ``found`` emits; where that is small at the sizes of the run, one that is
+        near, without what it takes to find the other."""
+        k, least = self.conv.k, int(self._least) // dtype_bytes(value.dtype)
+        elements = self.conv.request.layout(value).elements
+        if self.conv.is_windowed(value) or not is_open([elements]) or surely(lambda: elements > least):
+            return self.conv.bind(found(), FAR)
+        place = k.hold(tirx.IntImm("int32", 0), "near")
+        with k.when(to_index(elements) > least):
+            k.store(place.source, 0, found())
+        return place
 
     def _bytes(self, value: Value) -> int:
         return usual(self.conv.request.layout(value).elements) * dtype_bytes(value.dtype)
@@ -146,23 +173,35 @@ class Ahead:
         """Rows of the next strip's tiles in the first block of channels, and elements between blocks."""
         conv, facts = self.conv, self.conv.facts
         down, across = self.plan.transform.axes
-        new = across.stride * across.m  # columns
+        new = self._new
         slots, count = self.plan.chunks_per_group * across.extent, _next_rows(self.plan)
         slot, row = within * across.extent + tirx.floordiv(xi, down.extent), tirx.floormod(xi, down.extent)
-        apart, zero = conv.request.layout(facts.data).strides[1], tirx.IntImm("int32", 0)
+        apart = conv.request.layout(facts.data).strides[1]
         found = []
         for number in range(count):
             share = (slot * count + number) * self.plan.rows
             own = tirx.floordiv(share, slots * count)
-            at = self._tile(first + self.plan.strip + panel * self.plan.rows + own)
-            corner = [o * s - b for o, s, b in zip(at.position((0, 0)), facts.strides, facts.before)]
-            if len(corner) > 1:
-                corner[-2] += row * facts.dilation[-2]
-            corner[-1] += (across.extent - new) * facts.dilation[-1]
-            begin = conv.bind(conv.offset(at.n, (zero, zero), corner), FAR)
+            tile = first + self.plan.strip + panel * self.plan.rows + own
+            begin = self._place(facts.data, partial(self._input, tile, row))
             fresh = tirx.floormod(share, slots * count) < self.plan.rows
             found.append((RowPrefetch(conv.read(facts.data), begin, new, new * conv.lanes, fresh), apart))
         return found
+
+    @property
+    def _new(self) -> int:
+        """Columns of a tile that the one before it does not read."""
+        across = self.plan.transform.across
+        return int(across.stride * across.m)
+
+    def _input(self, number: Expr, row: Expr) -> Expr:
+        """Where the columns of a row begin that are new to a tile, in the first block of channels."""
+        conv, facts, zero = self.conv, self.conv.facts, tirx.IntImm("int32", 0)
+        at = self._tile(number)
+        corner = [o * s - b for o, s, b in zip(at.position((0, 0)), facts.strides, facts.before)]
+        if len(corner) > 1:
+            corner[-2] += row * facts.dilation[-2]
+        corner[-1] += (self.plan.transform.across.extent - self._new) * facts.dilation[-1]
+        return conv.offset(at.n, (zero, zero), corner)
 
     # -- residuals -------------------------------------------------------------------------------
 
@@ -188,19 +227,18 @@ class Ahead:
         down, across = t.axes
         tiles, slots = plan.rows * plan.vectors, across.extent * blocks * self._residual_rows
         share = tirx.floordiv(xi, down.extent) * (blocks * self._residual_rows) + slot
-        number = conv.bind(tirx.floordiv(share * tiles, slots), tiles)
-        at = self._tile(first + panel * plan.rows + tirx.floordiv(number, plan.vectors))
-        block = chunk * plan.vectors + tirx.floormod(number, plan.vectors)
         row = tirx.min(tirx.floormod(xi, down.extent), down.m - 1)
-        position = at.position((row, 0))
         fresh = tirx.all(tirx.floormod(share * tiles, slots) < tiles, tirx.floormod(xi, down.extent) < down.m)
+
+        def result(value: Value, shift: tuple[int, int]) -> Expr:
+            number = conv.bind(tirx.floordiv(share * tiles, slots), tiles)
+            at = self._tile(first + panel * plan.rows + tirx.floordiv(number, plan.vectors))
+            block = chunk * plan.vectors + tirx.floormod(number, plan.vectors)
+            return conv.result(value, at.n, block, [p + s for p, s in zip(at.position((row, 0)), shift)])
+
         return [
             RowPrefetch(
-                conv.ctx.buffer(v),
-                conv.bind(conv.result(v, at.n, block, [p + s for p, s in zip(position, shift)]), FAR),
-                across.m,
-                across.m * conv.lanes,
-                fresh,
+                conv.ctx.buffer(v), self._place(v, partial(result, v, shift)), across.m, across.m * conv.lanes, fresh
             )
             for v, shift in values
         ]
