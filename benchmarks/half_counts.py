@@ -1,7 +1,7 @@
 """What layers in float16 take beside the same in float32, on a 64-bit ARM board that is not at hand.
 
     apt-get install qemu-user llvm-19        (as for emulated.py)
-    python -m halotile.benchmarks.half_counts [-m mobilenet_v2,resnet50] [-t raspberry-pi-5] [--json FILE]
+    python -m halotile.benchmarks.half_counts [-m mobilenet_v2,resnet50] [--size size=128] [-t BOARD] [--json FILE]
 
 Each model is built in both precisions, as a user would, and one inference of each counted under the emulator:
 
@@ -53,6 +53,7 @@ LEAST = 0.01  # of the multiply-adds of halves, that a block must have to be tol
 HALVES = "multiply-adds of halves"
 TILED = "tiled"
 PEAK_LOOP = [f"fmla v{i}.8h, v1.8h, v2.h[0]" for i in range(8, 32)]  # wait for their own sums alone
+_SIZE = re.compile(r"\w+=\d+")
 _LANES = re.compile(r"^\w+ v\d+\.(\d+)[hsd]\b")
 
 
@@ -218,11 +219,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-m", "--models", default="mobilenet_v2", help="of the harness, with commas")
     parser.add_argument("-t", "--target", default="raspberry-pi-5", help="64-bit ARM with float16")
     parser.add_argument("--small", action="store_true", help="the tests' sizes")
+    parser.add_argument("--size", default="", help="instead of the full ones, with commas: height=144,width=256")
     parser.add_argument("--json", type=Path, help="also write the rows here")
     options = parser.parse_args(arguments)
     names = [name for name in options.models.split(",") if name]
     if unknown := [name for name in names if name not in MODELS]:
         parser.error(f"unknown model {unknown[0]!r}; halotile bench --list names them")
+    if wrong := [part for part in filter(None, options.size.split(",")) if not _SIZE.fullmatch(part)]:
+        parser.error(f"--size takes NAME=NUMBER, with commas: {wrong[0]!r}")
+    sizes = {part.split("=")[0]: int(part.split("=")[1]) for part in filter(None, options.size.split(","))}
     rows: list[HalfRow] = []
     try:
         target = resolve(options.target)
@@ -230,8 +235,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise TargetError(f"{options.target} is no 64-bit ARM under Linux that computes in float16")
         for name in names:
             entry = MODELS[name]
-            model = entry.model(small=options.small)
-            rows.append(measure(name, model, entry.inputs(model, seed=1), target))
+            model = entry.model(small=options.small, **sizes)
+            told = f"{name} {options.size}" if options.size else name
+            rows.append(measure(told, model, entry.inputs(model, seed=1), target))
             print(f"{name}: {rows[-1].fewer:.3f} of the instructions", file=sys.stderr, flush=True)
             if options.json:
                 options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
