@@ -15,6 +15,7 @@ outside it. Where functions of many instructions stand under one, only the reads
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 
 import tvm
@@ -27,10 +28,11 @@ from ..math import exponential, powers, remainder, trigonometry, wrapping
 from ..words.sizes import dim_of, narrowed, surely
 from ..words.tvm_types import Expr, Operation
 from .decided import Parted, end_of, is_known, on_indices
-from .written_out import children, gate_parts, half_gelu, is_rounded, narrows, normal_argument, widened
+from .written_out import children, gate_parts, half_form, is_rounded, narrows, normal_argument, widened
 
 Source = Callable[[tuple[Expr, ...]], Expr]
 Part = Callable[[Expr], Expr]  # of the body of a stage
+_FIRST: Part = operator.attrgetter("a")  # of two factors
 
 _BINARY: dict[type, Callable[[Expr, Expr], Expr]] = {
     prim.Add: lambda a, b: a + b,
@@ -80,11 +82,11 @@ class Inliner:
         simplify: Callable[[Expr], Expr] | None = None,
         rounds: bool = True,
         amend: trigonometry.Amend | None = None,
-        halves: bool = False,
+        halves: frozenset[tuple[Operation, int]] | None = None,
     ) -> None:
         self.sources = sources
         self._rounds = rounds
-        self._halves = halves  # computes in float16 what has a form of its own there
+        self._halves = halves  # computes in float16 what has a form of its own there; the stages that are stored so
         self._amend = amend
         self._bind = bind
         self._guard = guard
@@ -133,7 +135,10 @@ class Inliner:
                 value = exponential.exp_of_negative(self.bind(self.expression(body.args[0], axes)), self.bind)
             else:
                 indexing, self._indexing = self._indexing, 0  # what of a stage is an index is one within it alone
-                value = self.expression(body, axes)
+                form = half_form(body) if not part and key(tensor) in (self._halves or ()) else None
+                value = self.expression(body.a if form else body, axes)
+                if form:
+                    value = tirx.Cast("float32", form(self.bind(tirx.Cast("float16", value)), self.bind))
                 self._indexing = indexing
         if not self._guards or self._bind is None:  # nothing has a name in an expression that is only looked at
             value = self.bind(value)
@@ -195,10 +200,9 @@ class Inliner:
 
     def _cast(self, expr: Expr, axes: dict[Expr, Expr]) -> Expr:
         """A cast; of what a stage here has narrowed, that of the number itself."""
-        part = half_gelu(expr) if self._halves else None
-        if part is not None and key(expr.value.args[0]) not in self.sources:
-            x = self._read(expr.value, axes, part)
-            return exponential.gelu_of_half(self.bind(tirx.Cast(expr.ty, x)), self.bind)
+        form = None if self._halves is None else half_form(expr)
+        if form is not None and key(expr.value.args[0]) not in self.sources:
+            return form(self.bind(tirx.Cast(expr.ty, self._read(expr.value, axes, _FIRST))), self.bind)
         held = narrows(expr) and key(expr.value.args[0]) not in self.sources
         value = self._read(expr.value, axes, widened) if held else self.expression(expr.value, axes)
         return value.astype(str(expr.ty.dtype)) if held else tirx.Cast(expr.ty, value)

@@ -4,7 +4,7 @@
     a * sigmoid(x)                     a gate
     int32(uint8(x)), 0 <= x <= 255     x
     float32(uint8(x))                  float32(x), where x is such an int32
-    float16(gelu(float32(x)))          GELU of float16 numbers
+    float16(gelu(float32(x)))          GELU of float16 numbers; SiLU as well
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from tvm import te, tirx
 from tvm.ir import Call
 from tvm.ir.prim import expr as prim
 
+from ..math.exponential import Bind, gelu_of_half, silu_of_half
 from ..words.tvm_types import Expr
 
+HalfForm = Callable[[Expr, Bind], Expr]
 HELD = "halotile.held"  # of a stage: it narrows numbers that its type holds
 _NARROW = ("int8", "uint8", "int16", "uint16")
 
@@ -26,9 +28,16 @@ _NARROW = ("int8", "uint8", "int16", "uint16")
 def gate_parts(product: Expr) -> tuple[Expr, Expr] | None:
     """(a, x) of a product a * sigmoid(x)."""
     for value, factor in ((product.a, product.b), (product.b, product.a)):
-        if isinstance(factor, Call) and getattr(factor.op, "name", "") == "tirx.sigmoid":
-            return (value, factor.args[0]) if str(factor.ty.dtype) == "float32" else None
+        if (x := _sigmoid_argument(factor)) is not None:
+            return value, x
     return None
+
+
+def _sigmoid_argument(factor: Expr) -> Expr | None:
+    """x of sigmoid(x) in float32."""
+    if not isinstance(factor, Call) or getattr(factor.op, "name", "") != "tirx.sigmoid":
+        return None
+    return factor.args[0] if str(factor.ty.dtype) == "float32" else None
 
 
 def normal_argument(total: Expr) -> Expr | None:
@@ -69,24 +78,23 @@ def widened(cast: Expr) -> Expr:
     return tirx.Cast("int32", cast.value)
 
 
-def half_gelu(cast: Expr) -> Callable[[Expr], Expr] | None:
-    """The part x of the body of a stage x * (0.5 + erf(x * sqrt(0.5)) * 0.5), where ``cast`` rounds an element of it to
-    float16 and x is one of float16 that is widened."""
-    expr = cast.value
-    if str(cast.ty.dtype) != "float16" or not isinstance(expr, Call):
+def half_form(expr: Expr) -> HalfForm | None:
+    """The form that float16 has of its own of the body of a stage, x * (0.5 + erf(x * sqrt(0.5)) * 0.5) or
+    x * sigmoid(x), where x is one of float16 that is widened. ``expr`` is that body, or rounds an element of the stage
+    to float16."""
+    if isinstance(expr, prim.Cast):
+        load, rounds = expr.value, str(expr.ty.dtype) == "float16"
+        if not rounds or not isinstance(load, Call) or getattr(load.op, "name", "") != "te.tensor_load":
+            return None
+        stage = load.args[0].op
+        expr = stage.body[load.args[0].value_index] if isinstance(stage, te.ComputeOp) else None
+    if not isinstance(expr, prim.Mul):
         return None
-    if getattr(expr.op, "name", "") != "te.tensor_load" or not isinstance(expr.args[0].op, te.ComputeOp):
-        return None
-    body = expr.args[0].op.body[expr.args[0].value_index]
-    if not isinstance(body, prim.Mul) or not isinstance(body.b, prim.Add):
-        return None
-    x = normal_argument(body.b)
-    found = x is not None and is_rounded(x) and tvm_ffi.structural_equal(x, body.a)
-    return _first_factor if found else None
-
-
-def _first_factor(product: Expr) -> Expr:
-    return product.a
+    if isinstance(expr.b, prim.Add):
+        x, form = normal_argument(expr.b), gelu_of_half
+    else:
+        x, form = _sigmoid_argument(expr.b), silu_of_half
+    return form if x is not None and is_rounded(x) and tvm_ffi.structural_equal(x, expr.a) else None
 
 
 def children(expr: Expr) -> list[Expr]:

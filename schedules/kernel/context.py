@@ -28,6 +28,7 @@ from ..words.group import Packed, Request, Scratch, Value, dtype_bytes
 from ..words.layout import Layout
 from ..words.sizes import SYMBOLS, product
 from ..words.tvm_types import Buffer, Expr, Operation
+from .half_stores import stored_halves
 from .open_ranges import OpenRanges
 
 if TYPE_CHECKING:
@@ -286,9 +287,9 @@ class Context:
         for value in self.graph.group.inputs:
             table[key(self.graph.tensors[value])] = self.source(value)
         table.update(sources or {})
-        target = self.request.target
         names = (self.k.bind, self.k.amend) if bind else (None, None)
-        made = Inliner(table, names[0], self.k.guard, self._decided, target.rounds, names[1], target.in_halves)
+        rounds, halves = self.request.target.rounds, stored_halves(self.request, self.graph)
+        made = Inliner(table, names[0], self.k.guard, self._decided, rounds, names[1], halves)
         made.parted = self.parted
         return made
 
