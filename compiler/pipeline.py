@@ -185,10 +185,10 @@ def layout(build: Build) -> None:
     assign = AssignLayouts(build.options.layout, _joins_rows(build), _kept(build))
     result = assign.apply(build.graph, build.groups, build.views, build.target)
     build.groups, build.layouts, build.views = result.groups, result.layouts, result.views
-    build.shared = shared_weights(build.groups, build.target)
     build.closing = closing_values(build.groups, build.graph.outputs, build.views)
     build.notes["layout"] = list(result.notes)
     build.places, build.vanished = placed(build, result.slices), result.vanished
+    build.shared = shared_weights(build.groups, build.target)
 
 
 def _joins_rows(build: Build) -> bool:

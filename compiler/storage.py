@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def placed(build: Build, slices: Mapping[Value, tuple[Value, int]]) -> Places:
     """The aliases of the build's views and of ``slices``. Where layers compute in bfloat16 or float16, values between
     them are stored so; the build's layouts then say it."""
-    from ..passes.layout.stored import store_narrow
+    from ..passes.layout.stored import once, store_narrow
     from ..passes.memory.places import Places
     from ..schedules.instructions.amx import has_matrix_unit
 
@@ -30,6 +30,13 @@ def placed(build: Build, slices: Mapping[Value, tuple[Value, int]]) -> Places:
     build.layouts = found.layouts
     build.notes["layout"].append(f"{found.count} of {found.of} values between layers are stored as {policy.precision}")
     build.details["layout"] = {f"in_{policy.precision}": found.count, "values": found.of}
+    if policy.precision == "float16":
+        taken = {*fixed, *build.views, *slices, *(base for base, _ in slices.values())}
+        build.groups, views = once(build.groups, build.layouts, taken)
+        build.views = {**build.views, **views}
+        if views:
+            build.details["layout"]["once"] = len(views)
+            build.notes["layout"].append(f"{len(views)} of these are other values, and lie in memory once")
     return Places(build.views, found.slices)
 
 

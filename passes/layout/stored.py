@@ -15,12 +15,15 @@ pool, norm or move of what such a layer made. All others stay in float32:
 - what operators of loops of their own read and make, who know float32 alone;
 - open sizes;
 - and of float16 what may leave its range: ``fits`` says of a node whether what it makes stays within.
+
+A float16 value that a group writes beside itself widened, which is stored as float16 again, lies in memory once:
+:func:`once`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...schedules.math.bfloat16 import NAME
 from ...schedules.operators.kind import ANCHORS, facts_of
@@ -86,6 +89,34 @@ def store_narrow(
     of = sum(1 for g in groups for v in g.outputs if v.dtype == WIDE)
     count = sum(1 for g in groups for v in g.outputs if v in narrow)
     return Stored({**layouts, **known}, at, count, of)
+
+
+def once(
+    groups: Sequence[Group], layouts: Mapping[Value, Layout], taken: Iterable[Value], kind: str = "float16"
+) -> tuple[tuple[Group, ...], dict[Value, Value]]:
+    """The groups without results that are others of theirs widened, and stored narrow as these are; and those results,
+    with what they are views of.
+
+        y = sum16 -> x + conv        z = float32(y) -> norm, stored as float16        ->        z is y in memory
+
+    ``taken``: values that have memory of their own, or share it in another way. Where values lie in blocks of channels
+    tile groups would not hold one that has two names."""
+    left, views = set(taken), {}
+    kept = list(groups)
+    for i, group in enumerate(groups):
+        for node in group.nodes:
+            if node.operator != "relax.astype" or node.inputs[0].dtype != kind:
+                continue
+            (source,), (wide,) = node.inputs, node.results
+            both = source in group.outputs and wide in group.outputs and left.isdisjoint((source, wide))
+            own = layouts.get(source, Layout.plain(source.shape))
+            if not both or not own.is_plain or layouts.get(wide) != own.storing(kind):
+                continue
+            used = any(wide in n.inputs for n in group.nodes)
+            nodes = group.nodes if used else tuple(n for n in kept[i].nodes if n is not node)
+            kept[i] = replace(kept[i], nodes=nodes, outputs=tuple(v for v in kept[i].outputs if v is not wide))
+            views[wide] = source
+    return tuple(kept), views
 
 
 @dataclass
