@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,8 @@ def checked(seeds: range, tile: str, folder: Path) -> float:
     target = resolve(PI5)
     options = Options(target, precision="float16", halves=largest_of(model, "float16"), formats=("exe",), tile=tile)
     build = run_pipeline(model, options, output=folder)
+    if any("expected to be faster in float32" in note for note in build.notes["halves"]):
+        build = run_pipeline(model, replace(options, optimize="memory"), output=folder)  # by which it is float16 anyway
     assert any(n.results[0].dtype == "float16" for n in build.graph.nodes)
     with RemoteModel(folder, " ".join(run)) as remote:
         found, again = (remote(inputs, threads=n) for n in (1, 2))
