@@ -27,29 +27,30 @@ from ..flow.kernel import FlowKernel
 
 def tell(kernel: Kernel) -> list[Stmt]:
     """What ``main`` tells the runtime before it calls a kernel: nothing of one that cores don't share."""
-    return [tirx.Evaluate(tirx.call_extern("int32", "halotile_alone", alone(kernel)))] if shares(kernel) else []
+    return [tirx.Evaluate(tirx.call_extern("int32", "halotile_alone", alone(kernel)))] if launches(kernel) else []
 
 
-def shares(kernel: Kernel) -> bool:
-    """True if cores share a kernel, or a part of it."""
-    return _has_parallel(kernel.function.body) or isinstance(kernel, TiledKernel) and any(map(shares, kernel.parts))
+def launches(kernel: Kernel) -> bool:
+    """True if a kernel, or a part of it, has loops that cores share."""
+    return _has_parallel(kernel.function.body) or isinstance(kernel, TiledKernel) and any(map(launches, kernel.parts))
 
 
 def alone(kernel: Kernel) -> Expr:
     """Whether one core computes a kernel at the size of the run: 1 or 0, int32.
 
     What a launch is worth are PARALLEL_FLOPS, or LOCAL_WORK elements of the largest tensor; both grow with the outputs
-    from what they are at the size that is planned for.
+    from what they are at the size that is planned for. Loops of operators' own, such as recurrent layers, launch
+    anyway: their work does not follow from what they read and write.
     """
     never = tirx.IntImm("int32", 0)
     written = [product(v.shape) for v in kernel.outputs]
-    if isinstance(kernel, FlowKernel) or not is_open(written):
+    if kernel.shared or isinstance(kernel, FlowKernel) or not is_open(written):
         return never
     elements = max(written, key=usual)
     values = {*kernel.outputs, *(o for o in kernel.operands if isinstance(o, Value))}
     largest = max(usual(product(v.shape)) for v in values)
-    launches = kernel.flops / PARALLEL_FLOPS + largest / LOCAL_WORK
-    least = int(usual(elements) / launches)
+    worth = kernel.flops / PARALLEL_FLOPS + largest / LOCAL_WORK
+    least = int(usual(elements) / worth)
     few = to_relax(elements) < tirx.IntImm("int64", max(1, least)) if is_open([elements]) else never
     return tirx.Cast("int32", few)
 

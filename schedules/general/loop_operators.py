@@ -43,4 +43,5 @@ def build_opaque(request: Request) -> Kernel:
         schedule="loops",
         flops=sum(usual(product(v.shape)) for v in (*node.inputs, *node.results)),
         workspace=k.workspace,
+        shared=True,
     )

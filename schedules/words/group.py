@@ -190,7 +190,8 @@ class Kernel:
     input whose memory it may take over: no element is written that is read afterwards. ``counts`` are the open numbers
     of elements of what it holds beside in memory, where it calls other kernels. ``fitted`` gives the bytes that each of
     its Scratch takes in an open box of so many rows and columns, where that is not what they may take at most.
-    ``large``: of several kernels for an open size the one for results that are written past the caches.
+    ``large``: of several kernels for an open size the one for results that are written past the caches. ``shared``:
+    cores share it at every size, as ``flops`` are not its work.
     """
 
     function: PrimFunc
@@ -208,6 +209,7 @@ class Kernel:
     counts: tuple[SizeLike, ...] = ()
     fitted: Callable[[SizeLike, SizeLike], list[SizeLike]] | None = None
     large: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True)

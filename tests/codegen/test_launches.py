@@ -10,6 +10,7 @@ from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.runtime.loader import load
 from halotile.compiler.state import Options
 from halotile.targets.resolve import resolve
+from onnx import helper
 from tvm import sym, tirx
 
 from ..support.open_models import Drawing, feeds
@@ -52,3 +53,16 @@ def test_small_images_are_computed_by_one_core(monkeypatch: pytest.MonkeyPatch, 
             np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-5)
             assert np.array_equal(one, two)
 
+
+
+def test_recurrent_layers_are_shared_at_any_length(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    told: dict[str, tirx.Expr] = {}
+    own = launches.alone
+    monkeypatch.setattr(launches, "alone", lambda kernel: told.setdefault(kernel.schedule, own(kernel)))
+    g = Drawing(2)
+    weights = [g.drawn(1, 4 * 256, 64), g.drawn(1, 4 * 256, 256)]
+    g.nodes.append(helper.make_node("LSTM", [g.input("x", "steps", 2, 64), *weights], ["states"], hidden_size=256))
+    g.output("states", 4)
+    options = Options(resolve("native"), threads=2, open=True, formats=("so",), typical={"steps": 50})
+    run_pipeline(g.model().SerializeToString(), options, output=tmp_path / "out")
+    assert not at(told["loops"], {"steps": 1})
