@@ -1,6 +1,6 @@
 """A convolution of images whose size is open: kernels of boxes, each core a band of rows.
 
-    if the image is at least as large as a register tile, or as Winograd's algorithm is faster from on:
+    if the image is at least as large as a register tile, or as Winograd's algorithm is faster from on (image_needs.py):
       parallel for core: the kernel of a box, on whole images, of which each core has as many
         and on the core's band of rows of the images that are left
         and of rows that its tiles leave over, the next kernel's
@@ -30,9 +30,10 @@ from ..instructions.prefetch import LINE, can_stream
 from ..words.alignment import aligned
 from ..words.dims import Dim, bounds, is_open, maximum, minimum, to_index
 from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
-from ..words.sizes import product, surely, usual
+from ..words.sizes import product, usual
 from ..words.tvm_types import Buffer, Expr, PrimFunc
 from .box_support import box_alignment, box_refusal
+from .image_needs import ImageNeeds
 from .kernel import TiledKernel, box_target
 from .open_batch import ImagesOfBatch, Share
 from .open_boxes import BoxKernel, image_kernels
@@ -59,13 +60,13 @@ def build_open_images(request: Request) -> TiledKernel:
     group, workers = request.group, request.workers
     flat = _pays_flat(request)
     boxed, size = _boxed(request, flat), _size(request, flat)
-    made = list(image_kernels(boxed, workers, lambda since: not _needs(size, since)))
+    made = list(image_kernels(boxed, workers, lambda since: not ImageNeeds.of(size, since, since).least))
     once = once_kernels(boxed, made)
     if once is not None:
         made = [made[0], once.first, once.rest]
-    needs = [_needs(size, own.since) for own in made]
+    needs = [ImageNeeds.of(size, own.since, own.kernel.least) for own in made]
     if (large := _large(request, flat, made[0])) is not None:
-        made, needs = [large, *made], [[*needs[0], _largest(request)], *needs]
+        made, needs = [large, *made], [needs[0].and_also(*_largest(request)), *needs]
     kernels = [own.kernel for own in made]
     spare = _spare(request, made)
     margins = tuple(v for v in group.outputs if request.layout(v).margins)
@@ -102,7 +103,7 @@ class _ImageDriver:
     request: Request
     flat: bool
     made: Sequence[BoxKernel]
-    needs: list[list[tuple[Dim, int]]]
+    needs: list[ImageNeeds]
     spare: list[tuple[int, int]]
     once: OnceKernels | None
     parts: tuple[Kernel, ...]
@@ -296,13 +297,7 @@ def _boxed(request: Request, flat: bool, times: float = 1.0) -> Request:
     return replace(request, target=box_target(request.target), box=box, choice=None)
 
 
-def _needs(size: tuple[SizeLike, SizeLike], least: tuple[int, int]) -> list[tuple[Dim, int]]:
-    """(dim, number) for rows and columns that an image must have at least, of those that not every image has."""
-    pairs = zip(size, least)
-    return [(dim, number) for dim, number in pairs if not surely(lambda: dim >= number)]  # noqa: B023
-
-
-def _cases(needs: list[list[tuple[Dim, int]]], chosen: dict[int, Expr]) -> list[Expr | None]:
+def _cases(needs: list[ImageNeeds], chosen: dict[int, Expr]) -> list[Expr | None]:
     """When each of the kernels is called, up to the first that computes all images that are left: the image is large
     enough for it, and not for those before it. None for one that computes all. Those in ``chosen`` are called where
     that holds, and not before."""
@@ -312,7 +307,7 @@ def _cases(needs: list[list[tuple[Dim, int]]], chosen: dict[int, Expr]) -> list[
         if number in chosen:
             cases.append(tirx.all(*smaller, chosen[number]))
             continue
-        inside = tirx.all(*(to_index(dim) >= number for dim, number in own)) if own else None
+        inside = own.condition()
         conditions = [*smaller, *([] if inside is None else [inside])]
         cases.append(tirx.all(*conditions) if conditions else None)
         if inside is None:
@@ -365,7 +360,7 @@ def _share(
 
 
 def _operands(
-    request: Request, parts: tuple[Kernel, ...], needs: list[list[tuple[Dim, int]]]
+    request: Request, parts: tuple[Kernel, ...], needs: list[ImageNeeds]
 ) -> tuple[list[Value | Packed | Scratch], dict[Value | Packed | Scratch, SizeLike], int]:
     """What the parts point to, but for their scratch; where that lies in a worker's, and how large a worker's is: of
     kernels whose scratch follows from the size, none where they are not called."""
@@ -382,7 +377,7 @@ def _operands(
             at = aligned(at + size)
         operands += [o for o in part.operands if not isinstance(o, Scratch) and o not in operands]
         if part.fitted is not None:
-            at = product([at, *(minimum(1, dim // least) for dim, least in needs[number])])
+            at = product([at, *(minimum(1, dim // least) for dim, least in needs[number].least)])
         room = maximum(room, at)
     return operands, offsets, room
 
