@@ -141,15 +141,19 @@ class Ahead:
         kept = kept_bytes(target)
         return min(kept, target.fitted.winograd.asked * target.l2_bytes * workers) if target.l2_bytes else kept
 
+    def _varies(self, value: Value) -> bool:
+        """True if ``value`` is large enough in some runs, and in others not."""
+        elements, least = self.conv.request.layout(value).elements, self._least // dtype_bytes(value.dtype)
+        return not self.conv.is_windowed(value) and is_open([elements]) and not surely(lambda: elements > least)
+
     def _place(self, value: Value, found: Callable[[], Expr]) -> Expr:
         """The position in ``value`` that ``found`` emits; where that is small at the sizes of the run, one that is
         near, without what it takes to find the other."""
-        k, least = self.conv.k, int(self._least) // dtype_bytes(value.dtype)
-        elements = self.conv.request.layout(value).elements
-        if self.conv.is_windowed(value) or not is_open([elements]) or surely(lambda: elements > least):
+        if not self._varies(value):
             return self.conv.bind(found(), FAR)
+        k, elements = self.conv.k, self.conv.request.layout(value).elements
         place = k.hold(tirx.IntImm("int32", 0), "near")
-        with k.when(to_index(elements) > least):
+        with k.when(to_index(elements) > int(self._least) // dtype_bytes(value.dtype)):
             k.store(place.source, 0, found())
         return place
 
@@ -230,10 +234,15 @@ class Ahead:
         row = tirx.min(tirx.floormod(xi, down.extent), down.m - 1)
         fresh = tirx.all(tirx.floormod(share * tiles, slots) < tiles, tirx.floormod(xi, down.extent) < down.m)
 
-        def result(value: Value, shift: tuple[int, int]) -> Expr:
+        def tile() -> tuple[Expr, Expr]:
             number = conv.bind(tirx.floordiv(share * tiles, slots), tiles)
             at = self._tile(first + panel * plan.rows + tirx.floordiv(number, plan.vectors))
-            block = chunk * plan.vectors + tirx.floormod(number, plan.vectors)
+            return at, chunk * plan.vectors + tirx.floormod(number, plan.vectors)
+
+        once = None if any(self._varies(v) for v, _ in values) else tile()
+
+        def result(value: Value, shift: tuple[int, int]) -> Expr:
+            at, block = once or tile()
             return conv.result(value, at.n, block, [p + s for p, s in zip(at.position((row, 0)), shift)])
 
         return [
