@@ -1,5 +1,5 @@
-"""Open images by Winograd's algorithm from the size on where it is faster, by register tiles below: which of the two
-runs, and that both are right."""
+"""Open images by Winograd's algorithm from the size on where it is faster, or where they are narrower and its tiles fit
+them as well; by register tiles else: which of the two runs, and that both are right."""
 
 from __future__ import annotations
 
@@ -88,17 +88,40 @@ def test_winograd_is_taken_where_it_applies(built) -> None:
         assert not re.search(r"or direct conv C\d+, tile 1x[12]x1 ", schedule.split(" or ")[1])
 
 
+def taken(layer: Layer, schedule: str, h: int, w: int) -> bool:
+    """Whether Winograd's algorithm computes ``h`` rows and ``w`` columns: as many of both as from the boundary on, or
+    as many in all, in tiles that hold as many."""
+    if not layer.fast:
+        return False
+    rows, columns = boundary(schedule)
+    found = re.search(r"winograd F\((\d)x(\d)", schedule)
+    assert found is not None
+    tile = [int(n) * layer.dilation for n in found.groups()]
+
+    def tiles(height: int, width: int) -> int:
+        return -(-height // tile[0]) * -(-width // tile[1])
+
+    if h >= rows and w >= columns:
+        return True
+    narrow = (rows, columns) != tuple(tile) and h >= tile[0] and w >= tile[1] and h * w >= rows * columns
+    return narrow and h * w * tiles(rows, columns) >= tiles(h, w) * rows * columns
+
+
 def test_tiles_below_the_boundary_and_winograd_from_it_on(built) -> None:
     """Below, sums keep their order: bits are those of a library that computes all so."""
     layer, proto, schedule, library, exact = built
     rows, columns = boundary(schedule) if layer.fast else (7, 7)
-    below = [(rows - 1, columns + 7), (rows + 13, columns - 1), (rows - 1, columns - 1), (1, 97), (1, 1)]
+    below = [(rows - 1, columns - 1), (rows - 2, columns), (1, 97), (97, 2), (1, 1)]
     above = [(rows, columns), (rows + 1, columns + 4), (rows, 97)]
-    for number, (h, w) in enumerate([*below, *above]):
+    assert not any(taken(layer, schedule, *size) for size in below)
+    assert not layer.fast or all(taken(layer, schedule, *size) for size in above)
+    between = [(rows - 1, columns + 7), (rows + 13, columns - 1), (4, 64), (64, 5), (8, 40), (6, 77)]
+    assert not layer.fast or any(taken(layer, schedule, *size) for size in between)
+    for number, (h, w) in enumerate([*below, *above, *between]):
         sizes = {"h": layer.strides * h, "w": layer.strides * w}
         given = feeds(proto, sizes, number)
         (got,), (kept,) = library(given).values(), exact(given).values()
-        assert np.array_equal(got, kept) == (not layer.fast or (h, w) in below), (h, w, schedule)
+        assert np.array_equal(got, kept) == (not taken(layer, schedule, h, w)), (h, w, schedule)
         assert library.arena_bytes(2, sizes) >= exact.arena_bytes(2, sizes)
 
 
@@ -109,6 +132,7 @@ def test_numbers_on_both_sides(built) -> None:
     rows, columns = boundary(schedule) if layer.fast else (7, 7)
     sides = [(rows - 1, columns - 1), (rows, columns), (rows + 1, columns + 1)]
     primes = [(1, 2), (2, 3), (5, 7), (7, 5), (13, 11), (17, 31), (3, 101), (97, 2), (61, 53)]
+    primes += [(4, 67), (71, 6), (8, 41)]
     for number, (h, w) in enumerate([*primes, *sides]):
         sizes = {"h": layer.strides * h, "w": layer.strides * w}
         given = feeds(proto, sizes, number)
