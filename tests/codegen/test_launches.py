@@ -11,9 +11,9 @@ from halotile.compiler.runtime.loader import load
 from halotile.compiler.state import Options
 from halotile.targets.resolve import resolve
 from onnx import helper
-from tvm import sym, tirx
+from tvm import tirx
 
-from ..support.open_models import Drawing, feeds
+from ..support.open_models import Drawing, feeds, holds_at
 
 TYPICAL = {"n": 1, "h": 64, "w": 48}
 
@@ -27,13 +27,6 @@ def network() -> Drawing:
     return g
 
 
-def at(expression: tirx.Expr, sizes: dict[str, int]) -> bool:
-    analyzer = sym.Analyzer()
-    for variable in tirx.analysis.undefined_vars(expression):
-        analyzer.bind(variable, tirx.IntImm(str(variable.ty.dtype), sizes[variable.name]))
-    return bool(int(analyzer.simplify(expression)))
-
-
 def test_small_images_are_computed_by_one_core(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     told: list[tirx.Expr] = []
     own = launches.alone
@@ -42,8 +35,8 @@ def test_small_images_are_computed_by_one_core(monkeypatch: pytest.MonkeyPatch, 
     options = Options(resolve("native"), threads=2, open=True, formats=("so",), typical=TYPICAL)
     build = run_pipeline(proto.SerializeToString(), options, output=tmp_path / "out")
     assert len(told) >= 4 and len(told) <= len(build.kernels)
-    assert all(at(e, {"n": 1, "h": 3, "w": 2}) for e in told)
-    assert not any(at(e, {"n": 4, "h": 200, "w": 300}) for e in told)
+    assert all(holds_at(e, {"n": 1, "h": 3, "w": 2}) for e in told)
+    assert not any(holds_at(e, {"n": 4, "h": 200, "w": 300}) for e in told)
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     with load(tmp_path / "out") as library:
         for number, (n, h, w) in enumerate([(1, 1, 1), (2, 3, 5), (1, 17, 13), (3, 40, 31), (1, 64, 48), (2, 101, 67)]):
@@ -65,4 +58,4 @@ def test_recurrent_layers_are_shared_at_any_length(monkeypatch: pytest.MonkeyPat
     g.output("states", 4)
     options = Options(resolve("native"), threads=2, open=True, formats=("so",), typical={"steps": 50})
     run_pipeline(g.model().SerializeToString(), options, output=tmp_path / "out")
-    assert not at(told["loops"], {"steps": 1})
+    assert not holds_at(told["loops"], {"steps": 1})

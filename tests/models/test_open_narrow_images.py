@@ -15,18 +15,10 @@ from halotile.schedules.tiled.image_needs import ImageNeeds
 from halotile.schedules.words.dims import Dim
 from halotile.schedules.words.sizes import value_of
 from halotile.targets.resolve import resolve
-from tvm import sym, tirx
 
-from ..support.open_models import Drawing, feeds
+from ..support.open_models import Drawing, feeds, holds_at
 
 CLOSE = 5e-5  # of the largest number
-
-
-def at(expression: tirx.Expr, sizes: dict[str, int]) -> bool:
-    analyzer = sym.Analyzer()
-    for variable in tirx.analysis.undefined_vars(expression):
-        analyzer.bind(variable, tirx.IntImm(str(variable.ty.dtype), sizes[variable.name]))
-    return bool(int(analyzer.simplify(expression)))
 
 
 @pytest.mark.parametrize("since,tile", [((9, 9), (4, 4)), ((5, 7), (2, 2)), ((14, 14), (6, 6))])
@@ -41,7 +33,7 @@ def test_images_that_are_as_large_or_fit_as_well(since: tuple[int, int], tile: t
             most = since[0] * since[1] / (math.ceil(since[0] / tile[0]) * math.ceil(since[1] / tile[1]))
             square = h >= since[0] and w >= since[1]
             fits = h >= tile[0] and w >= tile[1] and h * w >= since[0] * since[1] and h * w / tiles >= most - 1e-9
-            assert at(condition, {"h": h, "w": w}) == (square or fits), (h, w)
+            assert holds_at(condition, {"h": h, "w": w}) == (square or fits), (h, w)
             longer += fits and not square
             if square or fits:  # then there is memory for the kernel
                 assert all(value_of(dim, {"h": h, "w": w}) >= n for dim, n in needs.least)
@@ -51,7 +43,7 @@ def test_images_that_are_as_large_or_fit_as_well(since: tuple[int, int], tile: t
 def test_sizes_that_every_image_has_need_no_condition() -> None:
     assert ImageNeeds.of((Dim.symbol("h", 8), 64), (8, 8), (4, 4)).condition() is None
     one_open = ImageNeeds.of((8, Dim.symbol("w", 1)), (8, 9), (4, 4))
-    assert not at(one_open.condition(), {"w": 8}) and at(one_open.condition(), {"w": 9})
+    assert not holds_at(one_open.condition(), {"w": 8}) and holds_at(one_open.condition(), {"w": 9})
 
 
 @pytest.mark.parametrize("threads", [1, 2])

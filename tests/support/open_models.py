@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from tvm import sym, tirx
 
 Sizes = dict[str, int]
+
+
+def holds_at(condition: Any, sizes: Sizes) -> bool:
+    """Whether a condition of symbols holds at ``sizes``."""
+    analyzer = sym.Analyzer()
+    for variable in tirx.analysis.undefined_vars(condition):
+        analyzer.bind(variable, tirx.IntImm(str(variable.ty.dtype), sizes[variable.name]))
+    return bool(int(analyzer.simplify(condition)))
 
 
 class Drawing:
