@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnxruntime
 import pytest
 from halotile.compiler.codegen import launches
@@ -14,6 +13,7 @@ from onnx import helper
 from tvm import tirx
 
 from ..support.open_models import Drawing, feeds, holds_at
+from ..support.open_runs import checked
 
 TYPICAL = {"n": 1, "h": 64, "w": 48}
 
@@ -41,10 +41,7 @@ def test_small_images_are_computed_by_one_core(monkeypatch: pytest.MonkeyPatch, 
     with load(tmp_path / "out") as library:
         for number, (n, h, w) in enumerate([(1, 1, 1), (2, 3, 5), (1, 17, 13), (3, 40, 31), (1, 64, 48), (2, 101, 67)]):
             given = feeds(proto, {"n": n, "h": h, "w": w}, number)
-            (wanted,) = session.run(None, given)
-            one, two = (next(iter(library(given, threads=threads).values())) for threads in (1, 2))
-            np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-5)
-            assert np.array_equal(one, two)
+            checked(library, session, given, 1e-5, (n, h, w))
 
 
 

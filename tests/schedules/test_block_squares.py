@@ -15,6 +15,7 @@ from halotile.schedules.general.loop_interchange import NOTE
 from halotile.targets.resolve import resolve
 
 from ..support.open_models import Drawing, feeds
+from ..support.open_runs import checked
 
 CLOSE = 3e-5  # of the largest number of an output
 TARGETS = ["x86-64-v3", "native"]
@@ -44,10 +45,7 @@ def compared(proto: onnx.ModelProto, options: Options, folder: Path, sizes: list
     with load(folder) as library:
         for number, size in enumerate(sizes):
             given = feeds(proto, size, number)
-            (wanted,) = session.run(None, given)
-            one, two = (next(iter(library(given, threads=threads).values())) for threads in (1, 2))
-            assert np.abs(one - wanted).max() <= CLOSE * max(1.0, np.abs(wanted).max()), size
-            assert np.array_equal(one, two), size
+            checked(library, session, given, CLOSE, size)
     return {note for k in build.kernels for note in k.notes}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
+import onnxruntime
 from halotile.compiler.runtime.loader import LoadedModel
 
 GUARD = 4096
@@ -32,3 +33,20 @@ def run_in(model: LoadedModel, sizes: dict[str, int], x: np.ndarray, threads: in
     binding.destroy(instance)
     assert (memory[:start] == 0xA5).all() and (memory[start + size :] == 0xA5).all()
     return y
+
+
+def checked(
+    model: LoadedModel, session: onnxruntime.InferenceSession, given: dict[str, np.ndarray], close: float, about: object
+) -> None:
+    """The one output is ``session``'s but for ``close`` of the largest number, and has the same bits on one and
+    two threads; of a single input of open size also where memory is full of NaN and as large as it has to be."""
+    (wanted,) = session.run(None, given)
+    one, two = (next(iter(model(given, threads=threads).values())) for threads in (1, 2))
+    assert np.abs(one - wanted).max() <= close * np.abs(wanted).max(), about
+    assert np.array_equal(one, two), about
+    if len(given) == 1 and model.symbols:
+        (x,) = given.values()
+        shape = dict(zip(model.inputs[0].shape, x.shape, strict=True))
+        sizes = {symbol.name: shape[symbol.name] for symbol in model.symbols}
+        for threads in (1, 2):
+            assert np.array_equal(run_in(model, sizes, x, threads, 0xFF), one), (about, threads)
