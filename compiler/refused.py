@@ -44,6 +44,8 @@ def naming_stage(stage: str, symbols: tuple[Symbol, ...]) -> Iterator[None]:
         yield
     except Open as error:
         names = [s.name for s in symbols]
+        if not names:
+            raise
         raise UnsupportedError(
             f"the model can't be compiled with open dimensions: in stage {stage}, {error}; fix {quoted(names)} with "
             f"--shape {names[0]}=..."

@@ -261,7 +261,7 @@ class _Search:
             for (name, axis), rows in line.inputs.items():
                 if name == spec.name:
                     own = shapes.get(name, ())
-                    dims = list(own) if len(own) == len(spec.shape) else list(spec.shape)
+                    dims = list(own if len(own) == len(spec.shape) else _asked(spec.shape))
                     gone.add(spec.shape[axis])
                     dims[self._own_axis(name, dims, spec.shape, axis)] = spec.shape[axis] - less * rows
                     shapes[name] = tuple(dims)
@@ -303,6 +303,11 @@ class _Search:
 def _open_axis(shape: Sequence[Any]) -> int | None:
     """The axis of the rows; None of an input that has none."""
     return next((axis for axis, n in enumerate(shape) if not isinstance(n, int)), None)
+
+
+def _asked(shape: Sequence[object]) -> Sequence[int | str]:
+    """A shape as one asks for it, open dimensions by their names."""
+    return [n if isinstance(n, int) else str(n) for n in shape]
 
 
 def _strips(network: StreamedNetwork, line: CutLine, share: float, least: bool = False) -> tuple[Columns, int] | None:

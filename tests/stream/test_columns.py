@@ -71,6 +71,22 @@ def test_a_budget_is_kept_and_the_bits_are_those_of_the_whole(x, y, of, little):
         assert np.array_equal(model.stream(x), y)
 
 
+@pytest.mark.parametrize("shapes", [{"w": WIDE}, {"w": WIDE, "h": "16..4000"}, {"h": "16..4000:1", "w": WIDE}])
+def test_sizes_by_the_names_of_dimensions(x, y, little, shapes):
+    """As by those of inputs, of which nothing is said then."""
+    with halotile.compile(upscaler("w"), shapes=shapes, exact=True, memory_budget=little, stream=True) as model:
+        assert taken(model) <= little and len(model.plan.columns.strips) > 2
+        assert np.array_equal(model.stream(x), y)
+
+
+def test_columns_that_the_model_fixes_are_not_cut():
+    with pytest.raises(BudgetError, match=r"can't be cut: the shape .* contradicts the model's .* is not 240") as no:
+        halotile.compile(upscaler(240), memory_budget="100KiB", stream=True)
+    assert "\n" not in str(no.value)
+    with built(upscaler(240), no.value.least, (1, 3, "h", 240)) as model:
+        assert model.plan.columns is None and taken(model) <= no.value.least
+
+
 def test_without_need_nothing_is_cut():
     with built(upscaler("w"), "50MiB") as model, built(upscaler("w")) as other:
         assert model.plan.columns is None and model.plan.rows == other.plan.rows == 48
