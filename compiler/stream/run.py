@@ -14,8 +14,10 @@ from ...errors import RunError, several
 from ..guard import carried
 from .abreast import opened_stream, streams_of
 from .bands import ReadBands, WriteBands
+from .behind import RowWriter
 from .columns import StreamStrip
 from .datasets import Raster, as_array
+from .files import PlainFile
 from .journal import Journal
 from .lanes import Lane, sources_of, targets_of, waiting_bytes
 from .paths import created, is_path, opened, suffix_of
@@ -68,7 +70,7 @@ class _StreamRun:
         self.source_type: str | None = None
         self.target_type: str | None = None
         self.files: list[ArraysGiven] = []
-        self.pieces = Pieces(threads or loaded.threads)
+        self.pieces, self.writer = Pieces(threads or loaded.threads), RowWriter()
 
     def all(
         self,
@@ -95,6 +97,7 @@ class _StreamRun:
                 return self._iterated(streamed[names[0]], target, given)
             return self._read(streamed, target, given, journal, seconds)
         finally:
+            self.writer.close()
             self.pieces.close()
             for file in self.files:
                 if hasattr(file, "close"):
@@ -121,8 +124,9 @@ class _StreamRun:
         shape: tuple[int, ...],
         journal: bool | str | os.PathLike[str] | None,
     ) -> View:
-        """Where an output goes: an array, or a file, which is made in a layout of its own."""
-        layout = self.layout
+        """Where an output goes: an array, or a file, which is made in a layout of its own. Files of ours are written
+        while the next rows are computed; what is given may be for one thread only."""
+        layout, ours = self.layout, is_path(array) or isinstance(array, PlainFile)
         if is_path(array):
             kind = np.dtype(self.target_type or self.specs[port.name].dtype)
             again = bool(journal) and Path(array).exists() and _beside(journal, array).exists()
@@ -130,6 +134,7 @@ class _StreamRun:
             array, layout = created(array, port.name, shape, port.axis, kind, most, again=again), None
             self.files.append(array)
         view = self._view(port, array, self.target_scale, layout)
+        view.behind = self.writer.behind() if ours else None
         return view if self.plan.columns is not None else view.banded(WriteBands)
 
     # ------------------------------------------------------------------ arrays
@@ -164,12 +169,14 @@ class _StreamRun:
             before = None
 
             def flush(waiting: Sequence[WriteBands] = bands) -> None:
+                self.writer.done()
                 for band in waiting:
                     band.flush()
                 _flush(targets)
 
             self._pass(lanes, rows, turn, book, step, flush)
             numbers = [{**lane.stream.used(), **lane.stream.gathered()} for lane in lanes]
+            self.writer.done()
             for band in bands:
                 band.flush()
         still_ones = lanes[0].stream.still() if self.plan.still else {}

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import RunError
 from .bands import chunk_rows
+from .behind import RowsBehind
 from .columns import ColumnWindow
 from .files import PlainFile
 from .pieces import Pieces
@@ -17,6 +18,7 @@ from .pieces import Pieces
 if TYPE_CHECKING:
     from ..given import ArraysGiven
 
+_COPIED = 1 << 24  # bytes of rows of a target's own type from which on they are written without a copy, and waited for
 LAYOUTS = ("NCHW", "NHWC", "CHW", "HWC", "HW")
 
 
@@ -40,6 +42,7 @@ class View:
         self.name, self.array, self.shape, self.axis = name, array, tuple(shape), axis
         self.dtype, self.scale = dtype, scale
         self.pieces = pieces or Pieces()
+        self.behind: RowsBehind | None = None  # writes rows while the next are computed
         found = tuple(array.shape)
         self.layout = self._layout(found, layout)
         self.rows: int = found[self.layout.index("R")]
@@ -130,14 +133,16 @@ class View:
         kind = np.dtype(self.array.dtype)
         limits = np.iinfo(kind) if kind != rows.dtype and kind.kind in "ui" and rows.dtype.kind == "f" else None
         count = rows.shape[self.axis]
-        if kind == rows.dtype and self.scale == 1.0 and isinstance(self.array, PlainFile):
-            self.array[self._slices(first, first + count)] = self._in_order(rows)
+        slices = self._slices(first, first + count)
+        same = kind == rows.dtype and self.scale == 1.0 and isinstance(self.array, PlainFile)
+        if same and (self.behind is None or rows.nbytes > _COPIED):
+            self.array[slices] = self._in_order(rows)
             return
         if isinstance(self.array, np.ndarray):  # in place: what is made for a step and left again costs more than it
-            found = self.array[self._slices(first, first + count)]
+            found = self.array[slices]
         else:
             sizes = [count if n == "R" else self.shape[int(n)] for n in self.layout]
-            found = np.empty(sizes, kind)
+            found = np.empty(sizes, kind) if self.behind is None else self.behind.rows(sizes, kind)
 
         def convert(here: np.ndarray, there: np.ndarray) -> None:
             if self.scale != 1.0:
@@ -148,8 +153,10 @@ class View:
             here[...] = there
 
         self.pieces.work(convert, self._as_given(found, count), rows)
-        if not isinstance(self.array, np.ndarray):
-            self.array[self._slices(first, first + count)] = found
+        if self.behind is not None:
+            self.behind.write(self.array, slices, found)
+        elif not isinstance(self.array, np.ndarray):
+            self.array[slices] = found
 
     def _as_given(self, rows: np.ndarray, count: int) -> np.ndarray:
         """The array's rows, seen in the network's layout."""
