@@ -22,7 +22,7 @@ TALLEST_ROW = 64
 _NAMES = (
     (re.compile(r"batch|(^|[^a-z])(bs|bsz)($|[^a-z0-9])", re.I), BATCH),
     (re.compile(r"height|width|(^|[^a-z])(h|w)($|[^a-z0-9])", re.I), IMAGE),
-    (re.compile(r"samples|audio|wave", re.I), SAMPLES),
+    (_SOUND := re.compile(r"samples|audio|wave", re.I), SAMPLES),
     (re.compile(r"seq|len|token|time|step|past|frames|words|(^|[^a-z])(t|s|l)($|[^a-z0-9])", re.I), SEQUENCE),
 )
 
@@ -77,11 +77,19 @@ def _default(name: str, inputs: Sequence[TensorSpec]) -> int:
     size = None if spec is None else _by_place(spec, axis)
     if size is None:
         size = _by_name(name)
+    if size is None and spec is not None and _is_sound(spec, axis):
+        size = SAMPLES
     if size is None and _LETTERS.search(name) and any(_leads(name, s) for s in inputs):
         size = BATCH
     if size is None:
         size = BATCH if spec is not None and axis == 0 and len(spec.shape) > 1 else SEQUENCE
     return size
+
+
+def _is_sound(spec: TensorSpec, axis: int) -> bool:
+    """Whether an axis has the samples of an input that is called a sound: its last one, of two at most but for ones."""
+    others = [dim for dim in spec.shape[:-1] if dim != 1]
+    return bool(_SOUND.search(spec.name)) and axis == len(spec.shape) - 1 and len(others) < 2 and "float" in spec.dtype
 
 
 def _by_name(name: str) -> int | None:

@@ -110,8 +110,9 @@ def _product(monomial: Monomial) -> SizeLike:
 
 
 def usual(dim: SizeLike) -> int:
-    """The number that a dim is at the sizes that the build plans for. Only estimates may depend on it."""
-    return value_of(dim, TYPICAL.get()) if isinstance(dim, Dim) else int(dim)
+    """The number that a dim is at the sizes that the build plans for, and 1 where that is 0, by which no estimate could
+    divide. Only estimates may depend on it."""
+    return max(1, value_of(dim, TYPICAL.get())) if isinstance(dim, Dim) else int(dim)
 
 
 def surely(question: Callable[[], object]) -> bool:

@@ -200,6 +200,23 @@ def test_what_is_planned_for_by_default(shape: tuple, axis: int, size: int) -> N
     assert symbols(picture(*shape))[shape[axis]].typical == size
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "size"),
+    [
+        ("waveforms", (1, "N"), 16_000),
+        ("audio", ("N",), 16_000),
+        ("audio", ("a", 1, "N"), 16_000),
+        ("wave_features", ("a", 80, "N"), 128),
+        ("x", (1, "N"), 128),
+    ],
+)
+def test_an_input_that_is_called_a_sound_has_samples(name: str, shape: tuple, size: int) -> None:
+    model = picture(*shape)
+    model.graph.input[0].name = name
+    model.graph.node[0].input[0] = name
+    assert symbols(model)["N"].typical == size
+
+
 def test_the_default_keeps_to_the_range() -> None:
     assert symbols(picture(), {"height": "..100", "width": "300..:7"})["height"].typical == 100
     assert symbols(picture(), {"width": "300..:7"})["width"].typical == 301

@@ -268,6 +268,8 @@ def _padded(node: OnnxNode, x: OnnxValue, begin: list[SizeLike], end: list[SizeL
         return constant_pad(node, x, begin, end, fill)
     if mode not in ("edge", "reflect", "wrap"):
         raise Refusal(f"mode '{mode}' does not exist")
+    for length, *around in zip(x.shape, begin, end):
+        _require_source(x, length, [n for n in around if n != 0], mode)
     open_ = [is_open([d]) and not is_open([b, e]) and b + e != 0 for d, b, e in zip(x.shape, begin, end)]
     if any(open_):
         sides = ([int(n) if o else 0 for n, o in zip(side, open_)] for side in (begin, end))
@@ -283,6 +285,19 @@ def _padded(node: OnnxNode, x: OnnxValue, begin: list[SizeLike], end: list[SizeL
             index = np.pad(np.arange(x.shape[axis]), around, mode)  # type: ignore[call-overload]
             x = take(node, x, index, axis)
     return x
+
+
+def _require_source(x: OnnxValue, length: SizeLike, around: list[SizeLike], mode: str) -> None:
+    """The least that an axis must be where pads read it: one element, or, if it is open and mirrored, one more than a
+    pad has; of fixed ones the mirrored rows are mirrored again."""
+    if not around:
+        return
+    empty = f"nothing of {x} is there for mode '{mode}' to repeat"
+    require_at_least(length, 1, empty, "of which its pads repeat elements")
+    if mode == "reflect" and is_open([length, *around]):
+        for n in around:
+            longer = f"pads of {n} in mode '{mode}' need more than {n} of {length}"
+            require_at_least(length - n, 1, longer, f"since pads of {n} mirror more elements than that")
 
 
 def constant_pad(node: OnnxNode, x: OnnxValue, begin: list[int], end: list[int], fill: float | int | bool) -> OnnxValue:
