@@ -256,17 +256,30 @@ class _Search:
 
     def _narrower(self, network: StreamedNetwork, line: CutLine, less: int) -> Shapes:
         """The shapes that were asked for, with so many steps of the line left out."""
-        shapes, gone = dict(self.options.shapes or {}), set()
+        shapes, gone, narrow = dict(self.options.shapes or {}), set[object](), dict[str, tuple[int | str, ...]]()
         for spec in network.inputs:
             for (name, axis), rows in line.inputs.items():
                 if name == spec.name:
-                    own = shapes.get(name, ())
-                    dims = list(own if len(own) == len(spec.shape) else _asked(spec.shape))
+                    own, left = shapes.get(name, ()), spec.shape[axis] - less * rows
                     gone.add(spec.shape[axis])
-                    dims[self._own_axis(name, dims, spec.shape, axis)] = spec.shape[axis] - less * rows
+                    if len(own) != len(spec.shape) and name in (self.options.inputs or {}):
+                        narrow[self._named(name, spec.shape[axis])] = (left,)
+                        continue
+                    dims = list(own if len(own) == len(spec.shape) else _asked(spec.shape))
+                    dims[self._own_axis(name, dims, spec.shape, axis)] = left
                     shapes[name] = tuple(dims)
         names = {spec.name for spec in network.inputs}
-        return {k: dims for k, dims in shapes.items() if k in names or len(dims) != 1 or dims[0] not in gone}
+        kept = {k: dims for k, dims in shapes.items() if k in names or len(dims) != 1 or dims[0] not in gone}
+        return {**kept, **narrow}
+
+    def _named(self, frame: str, columns: int) -> str:
+        """The dimension that was given so many columns by its name, where a frame stands for an input of another
+        layout."""
+        given = self.options.shapes or {}
+        found = [name for name, dims in given.items() if len(dims) == 1 and str(dims[0]) == str(columns)]
+        if len(found) != 1:
+            raise HalotileError(f"no dimension of its own has the {columns} columns of '{frame}': give its whole shape")
+        return found[0]
 
     def _own_axis(self, name: str, dims: Sequence[object], shape: Sequence[object], axis: int) -> int:
         """The axis of the shape that was asked for, which is the model's own, that is ``axis`` of the network's input.

@@ -58,6 +58,18 @@ def test_from_pixels_to_pixels(rows):
         assert np.array_equal(model.stream(x[None]), found[None])
 
 
+def test_columns_of_frames_are_cut_by_the_name_of_their_dimension():
+    """Where nothing is said of the whole input, which has another layout than the frame."""
+    source, asked = frames(301)
+    x = drawn(21, 301)
+    with halotile.compile(source, **asked) as wide:
+        whole, budget = wide.stream(x[None]), wide.arena_bytes() // 3
+    for shapes in ({"w": 301}, {"h": "8..900", "w": 301}, {"w": "301"}):
+        with halotile.compile(source, **{**asked, "shapes": shapes}, memory_budget=budget) as model:
+            assert model.plan.columns is not None and len(model.plan.columns.strips) > 2
+            assert np.array_equal(model.stream(x[None]), whole)
+
+
 @pytest.mark.parametrize("kind", ["npy", "raw", "tif"])
 def test_from_file_to_file(kind, tmp_path):
     if kind == "tif":
