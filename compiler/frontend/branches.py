@@ -85,6 +85,9 @@ class Branches:
             raise different(self.condition, a, b, "which differ in type: cast one")
         if a.dtype not in PLAIN:
             raise Refusal(f"its branches give the type {a.dtype}, which is not supported")
+        if a.rank != b.rank and a.dtype == "bool" and _is_one(a) and _is_one(b):
+            least = min(a.shape, b.shape, key=len)
+            a, b = (v if v.rank == len(least) else self.node.reshape(v, least) for v in (a, b))
         if a.rank != b.rank:
             raise different(self.condition, a, b, "which differ in rank: give both the same number of axes (Unsqueeze)")
         axes = {i for i in range(a.rank) if a.shape[i] != b.shape[i]}
@@ -106,6 +109,11 @@ class Branches:
             then=bodies[0].function, otherwise=bodies[1].function, results=relax.TupleType(types),
         )  # fmt: skip
         return results_of(node, call)
+
+
+def _is_one(value: OnnxValue) -> bool:
+    """Whether it is one element, in however many axes: conditions are such, [] in one branch and [1] in the other."""
+    return all(not is_open([d]) and d == 1 for d in value.shape)
 
 
 def either(node: OnnxNode, condition: OnnxValue, a: OnnxValue, b: OnnxValue) -> OnnxValue | None:

@@ -81,6 +81,29 @@ def test_branches_in_loops_and_loops_in_branches() -> None:
     agree(model, [{"m": np.int64(m), "x": floats(6)} for m in (0, 1, 2, 3, 10)])
 
 
+def test_a_condition_has_axes_in_one_branch_only() -> None:
+    """As converters write it: one element, [] here and [1] there, which another condition is made of."""
+    model = model_of(
+        """g (bool m, float[6] x) => (float[6] y) {
+        c = If (m) <then_branch = p () => (bool[1] cp) {
+            most = ReduceMax <keepdims = 1> (x)
+            cp = Greater(most, one)
+        }, else_branch = z () => (bool cz) {
+            least = ReduceMin <keepdims = 0> (x)
+            cz = Less(least, one)
+        }>
+        d = Not(c)
+        s = Squeeze(d)
+        y = If (s) <then_branch = q () => (float[6] yq) { yq = Neg(x) }, else_branch = r () => (float[6] yr) {
+            yr = Tanh(x)
+        }>
+    }""",
+        one=np.float32(1),
+    )
+    fed = [np.full(6, value, np.float32) + floats(6) / 9 for value in (-3, 3)]
+    agree(model, [{"m": np.bool_(m), "x": x} for m in (False, True) for x in fed])
+
+
 @pytest.mark.parametrize(
     ("then", "match"),
     [
