@@ -241,3 +241,12 @@ def test_positions_beside_data_are_no_more_than_these() -> None:
     (condition,) = learned(finished(g, y)).conditions
     assert sorted(str(condition.left).split()) == ["+", "-1*k", "n"] or "n - 1*k" in str(condition.left)
     assert (condition.relation, condition.right) == ("at least", 0)
+
+
+@pytest.mark.parametrize("operator", ["ArgMax", "ArgMin"])
+def test_the_largest_of_none_is_none(operator: str) -> None:
+    g = Raw(17)
+    x = g.input("x", ("b", "n"))
+    model = finished(g, g(operator, x, axis=1), element=TensorProto.INT64)
+    (n,) = [s for s in learned(model).symbols if s.name == "n"]
+    assert n.low == 1 and runs(model, x=(2, 1)) and not runs(model, x=(2, 0)) and runs(model, x=(0, 3))

@@ -53,6 +53,22 @@ def test_a_dim_is_the_same_number_everywhere():
     assert seen > 60
 
 
+def test_extremes_that_say_each_other_are_one():
+    """A length that is cut or padded to a number has it, in whichever form the two stand."""
+    n, m = Dim.symbol("n"), Dim.symbol("m")
+    assert 2 * maximum(n, m) - maximum(2 * n, 2 * m) != 0  # another distance, and left alone
+    for least in (480_000, 3 * m + 1, n // 2):
+        padded = n + maximum(least - n, 0)
+        assert padded - maximum(n - least, 0) == least
+        assert padded == maximum(n, least) or padded - maximum(n, least) == 0
+        assert n - maximum(0, n - least) - minimum(n, least) == 0
+        assert minimum(n, least) + maximum(n, least) == n + least
+        both = 3 * maximum(n - least, 0) - 5 * minimum(least, n) + m
+        for values in ({"n": 0, "m": 2}, {"n": 7, "m": 2}, {"n": 900_000, "m": 1}, {"n": 480_000, "m": 160_000}):
+            a, b = value_of(n, values), value_of(least, values)
+            assert value_of(both, values) == 3 * max(a - b, 0) - 5 * min(a, b) + values["m"]
+
+
 def test_what_no_length_reaches_limits_none():
     """Lengths are counted in 32 bits: a limit that does not fit these, as of every other of 2^31 - 1, is none."""
     a = Dim.symbol("a")

@@ -176,6 +176,16 @@ def a_past_and_a_table(g: Graph) -> None:
     halves(g)
 
 
+@case(18, {"b": 1, "n": 1}, {"b": 2, "n": 999}, {"b": 1, "n": 1000}, {"b": 1, "n": 1001}, {"b": 2, "n": 2577})
+def a_length_that_is_cut_or_padded(g: Graph) -> None:
+    """To a thousand elements, whatever came, as Whisper's sounds are to thirty seconds, and seen in windows."""
+    x = g.input("x", "b", "n")
+    missing = g("Unsqueeze", g("Sub", g.whole_scalar(1000), g.size(x, 1)), g.whole(0))
+    whole = g("Pad", x, g("Concat", g.whole(0, 0, 0), missing, axis=0))
+    row = g("Unsqueeze", g("Pad", whole, g.whole(0, 200, 0, 200), mode="reflect"), g.whole(1))
+    g.out(g("Conv", row, g.drawn(5, 1, 400), strides=[160]), g("Add", whole, g.drawn(1000)))
+
+
 @pytest.mark.parametrize(("opset", "draw", "sizes"), CASES)
 def test_numbers(opset: int, draw: Draw, sizes: tuple[Sizes, ...]) -> None:
     g = Graph(opset)

@@ -79,6 +79,7 @@ def _from_open_axis(node: OnnxNode, x: OnnxValue, known: np.ndarray, axis: int) 
 def arg_extreme(node: OnnxNode) -> OnnxValue:
     x = node.need(0)
     axis = normal_axis(node.attr("axis", 0), x.rank)
+    require_at_least(x.shape[axis], 1, f"nothing of {x} along axis {axis} is there", "for one to be found")
     return node.own(
         f"halotile.{node.operator.lower()}",
         x,

@@ -268,8 +268,8 @@ def _padded(node: OnnxNode, x: OnnxValue, begin: list[SizeLike], end: list[SizeL
         return constant_pad(node, x, begin, end, fill)
     if mode not in ("edge", "reflect", "wrap"):
         raise Refusal(f"mode '{mode}' does not exist")
-    for length, *around in zip(x.shape, begin, end):
-        _require_source(x, length, [n for n in around if n != 0], mode)
+    for length, before, behind in zip(x.shape, begin, end):
+        _require_source(x, length, [n for n in (before, behind) if n != 0], mode)
     open_ = [is_open([d]) and not is_open([b, e]) and b + e != 0 for d, b, e in zip(x.shape, begin, end)]
     if any(open_):
         sides = ([int(n) if o else 0 for n, o in zip(side, open_)] for side in (begin, end))
