@@ -5,14 +5,17 @@ Every rewrite of the simplification is checked on numbers by its own pass (passe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InternalError
+from ..schedules.words.group import Value
 from .state import REWRITES
 
 if TYPE_CHECKING:
+    from ..passes.memory.places import Places
     from ..passes.memory.plan import Buffer
+    from ..schedules.words.group import Kernel
     from ..schedules.words.tvm_types import IRModule
     from .state import Build
 
@@ -33,6 +36,18 @@ def _problems(build: Build, stage: str) -> Iterator[str]:
             yield from (f"{group.name}: {problem}" for problem in _of_plan(build, plan))
     elif stage == "plan":
         yield from collisions(build.memory.buffers)
+
+
+def require_made(kernels: Sequence[Kernel], given: Sequence[Value], places: Places) -> None:
+    """Raises InternalError unless each kernel reads what is given, a constant, or what an earlier one makes: other
+    memory holds what the run before left there. Checked in every build, as no run would tell."""
+    made = {places.root(value) for value in given}
+    for kernel in kernels:
+        own = {places.root(value) for value in kernel.outputs}
+        for operand in kernel.operands:
+            if isinstance(operand, Value) and operand.constant is None and places.root(operand) not in made | own:
+                raise InternalError(f"a kernel ({kernel.schedule}) reads '{operand.name}', which nothing makes")
+        made |= own
 
 
 def _malformed(module: IRModule) -> Iterator[str]:

@@ -38,7 +38,7 @@ from . import rewrites
 from .deep import deep
 from .dump import dump_stage
 from .given import ModelGiven
-from .invariants import check_stage
+from .invariants import check_stage, require_made
 from .refused import naming, naming_stage
 from .report import budget_note, build_report
 from .spec import Symbol
@@ -289,6 +289,7 @@ def schedule(build: Build) -> None:
             ready = build.ready.get(group)
             kernels.append(ready or _kernel(build, group, build.tiled.get(group), build.rooms.get(group)))
     build.kernels = tuple(kernels)
+    require_made(kernels, build.graph.inputs, build.places)
     if build.options.tuning:  # what is recorded with the library is what it has of the tuning
         from .flow.kernel import kernels_of
         used = {k.decision.key for whole in kernels for k in (whole, *kernels_of(whole)) if k.decision is not None}

@@ -49,6 +49,8 @@ class MissingRows:
         exists, before, number = last.operands
         if group.outputs != last.results or not all(isinstance(v, Value) for v in last.operands):
             return None
+        if exists not in group.inputs:  # the group makes it itself, and nobody else would
+            return None
         alone = all(exists not in n.inputs and before not in n.inputs for n in group.nodes[:-1])
         made = [n for n in group.nodes[:-1] if n.results == (before,)]
         (result,) = last.results

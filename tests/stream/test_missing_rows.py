@@ -130,3 +130,27 @@ def test_others_are_chosen_element_by_element(shape, number, axis, also):
             np.testing.assert_allclose(got, y, rtol=1e-5, atol=1e-6)
 
 
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_condition_that_the_kernel_makes_itself_is_part_of_it(axis, counts):
+    """As masks of sentences are: whether a row's number is less than a length that comes as an input. No other kernel
+    makes it, so that none can read it from memory."""
+    shape, random = (5, 3, 37, 33), np.random.default_rng(axis)
+    over = [n if a == axis else 1 for a, n in enumerate(shape)]
+    m = Maker(3)
+    rows = m.const(np.arange(shape[axis]).reshape(over).astype(np.int64))
+    exists = m.op("Less", rows, "n") if counts else m.op("Not", "n")
+    y = m.op("Where", exists, m.op("Sigmoid", m.op("Mul", "x", m.const(np.float32(3)))), m.const(np.float32(0)))
+    kind, of = (TensorProto.INT64, [1]) if counts else (TensorProto.BOOL, over)
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape), helper.make_tensor_value_info("n", kind, of)]
+    taken = [helper.make_tensor_value_info(y, TensorProto.FLOAT, shape)]
+    graph = helper.make_graph(m.nodes, "masked", given, taken, m.constants)
+    with halotile.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)) as model:
+        for length in (0, 1, shape[axis] // 2, shape[axis]):
+            x = random.standard_normal(shape).astype(np.float32)
+            there = (np.arange(shape[axis]) < length).reshape(over)
+            (found,) = model({"x": x, "n": np.int64([length]) if counts else ~there}).values()
+            wanted = np.where(there, 1 / (1 + np.exp(-3 * x.astype(np.float64))), 0)
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
