@@ -8,7 +8,7 @@ stays a branch (branches.py). Rounds that are many, or whose number is not known
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,11 +16,12 @@ import numpy as np
 import onnx
 from tvm import relax
 
-from ...schedules.words.dims import Open, is_open
+from ...schedules.words.dims import Open, is_open, minimum
 from ...schedules.words.refusal import Refusal
 from .bodies import Cutter
 from .branches import Branches, different, either, is_heavy
 from .converters.movement import concatenated
+from .counting import counted as counted_rounds
 from .implied import require_equal
 from .lengths import most_of
 from .node import MOST, OnnxNode, normal_axis
@@ -99,10 +100,12 @@ def _chosen(node: OnnxNode, condition: OnnxValue, a: Slot, b: Slot) -> Slot:
 
 
 def run_loop(
-    proto: onnx.NodeProto, inputs: Operands, run: RunBody, node: OnnxNode, problems: list[Any] | None = None
-) -> list[Slot]:
+    proto: onnx.NodeProto, inputs: Operands, run: RunBody, node: OnnxNode, problems: list[Any] | None = None,
+    scope: Mapping[str, Slot] | None = None,
+) -> list[Slot]:  # fmt: skip
     """Few rounds are written out, all others stay rounds (rolled.py), as do those of run time that have much to do.
-    ``problems``: the nodes that can't be converted so far."""
+    ``problems``: the nodes that can't be converted so far; ``scope``: what the body sees besides its inputs."""
+    proto, inputs = _counting(proto, inputs, scope or {})
     limit, most, exact = _limit(node, inputs[0] if inputs else None)
     known = None if exact else limit
     few, heavy = isinstance(most, int) and most <= LONGEST, is_heavy(graph_attribute(proto, "body"))
@@ -122,6 +125,34 @@ def run_loop(
     if problems is not None:
         del problems[before:]
     return _written_out(proto, inputs, run, node, known, most)
+
+
+def _counting(
+    proto: onnx.NodeProto, inputs: Operands, scope: Mapping[str, Slot]
+) -> tuple[onnx.NodeProto, Operands]:
+    """The loop with the number of rounds that its condition counts, and without a condition that does nothing else."""
+    body = graph_attribute(proto, "body")
+    limited = bool(inputs) and isinstance(inputs[0], OnnxValue)
+    limit = inputs[0].contents if limited else None  # type: ignore[union-attr]
+    found = None if limited and limit is None or _goes_on(proto) else counted_rounds(body, inputs, scope)
+    if found is None:
+        return proto, inputs
+    rounds, alone = found
+    if limit is not None:
+        rounds = minimum(rounds, limit.reshape(-1)[0])
+    inputs = [OnnxValue.of_contents(np.array(rounds, object), "int64"), *inputs[1:]]
+    if alone:
+        inputs[1], proto = None, copy_of(proto)
+        body = graph_attribute(proto, "body")
+        body.output[0].name = body.input[1].name
+    return proto, inputs
+
+
+def copy_of(proto: onnx.NodeProto) -> onnx.NodeProto:
+    """A node that may be changed."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(proto)
+    return copy
 
 
 def _rolled(proto: onnx.NodeProto, inputs: Operands, run: RunBody, node: OnnxNode, plan: LoopPlan) -> list[Slot]:

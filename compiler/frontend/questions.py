@@ -16,7 +16,7 @@ from ...schedules.words.refusal import Refusal
 from ...schedules.words.sizes import symbols_of
 from .implied import require_equal, symbol_name
 from .node import OnnxNode
-from .value import Asked, OnnxValue
+from .value import Asked, Below, OnnxValue
 
 #: Operators whose results say the same as their first operand.
 _KEEP = frozenset("Identity Cast Reshape Squeeze Unsqueeze Flatten".split())
@@ -27,6 +27,7 @@ def follow(node: OnnxNode, inputs: Sequence[OnnxValue | None], results: Sequence
     if node.domain or not results or not isinstance(results[0], OnnxValue) or results[0].contents is not None:
         return
     first, *others = inputs
+    results[0].below = _below(node.operator, inputs)
     if node.operator == "Equal" and first is not None and others[0] is not None:
         a, b = _one(first), _one(others[0])
         if a is not None and b is not None:
@@ -36,6 +37,22 @@ def follow(node: OnnxNode, inputs: Sequence[OnnxValue | None], results: Sequence
             results[0].asks = first.asks
         elif node.operator == "Not":
             results[0].asks = Asked(first.asks.left, first.asks.right, not first.asks.equal)
+
+
+def _below(operator: str, inputs: Sequence[OnnxValue | None]) -> Below:
+    """The comparisons of numbers and dims that a condition is, all of them."""
+    if not inputs or any(v is None for v in inputs):
+        return frozenset()
+    values = [v for v in inputs if v is not None]
+    if operator in _KEEP:
+        return values[0].below
+    if operator == "And":
+        asked = [v.below for v in values if v.array is None or not v.array.all()]
+        return frozenset().union(*asked) if all(asked) else frozenset()
+    if operator not in ("Less", "Greater"):
+        return frozenset()
+    a, b = (_one(v) for v in (values if operator == "Less" else reversed(values)))
+    return frozenset() if a is None or b is None else frozenset([(a, b)])
 
 
 def _one(value: OnnxValue) -> float | None:

@@ -382,8 +382,12 @@ def _form(value: OnnxValue) -> CarriedForm:
 
 
 def _is_same(a: OnnxValue, b: OnnxValue) -> bool:
-    whole = a.part is None and b.part is None
-    return whole and a.array is None and a._expr is not None and a._expr is b._expr
+    if a.part is not None or b.part is not None or a.array is not None:
+        return False
+    if a.contents is not None or b.contents is not None:  # arithmetic on open dimensions
+        alike = a.contents is not None and b.contents is not None and np.array_equal(a.contents, b.contents)
+        return alike and a.dtype == b.dtype
+    return a._expr is not None and a._expr is b._expr
 
 
 def _is_carried(form: CarriedForm) -> bool:

@@ -57,6 +57,9 @@ class Recipe:
         self.item = item
 
 
+Below = frozenset[tuple["SizeLike", "SizeLike"]]
+
+
 class OnnxValue:
     """A tensor with a known shape: a run-time expression, a compile-time constant, or both.
 
@@ -66,8 +69,8 @@ class OnnxValue:
     """
 
     __slots__ = (
-        "_array", "_contents", "_expr", "asks", "between", "carried", "chosen", "dtype", "everywhere", "input", "part",
-        "recipe", "repeats", "shape", "told", "wide",
+        "_array", "_contents", "_expr", "asks", "below", "between", "carried", "chosen", "dtype", "everywhere", "input",
+        "part", "recipe", "repeats", "shape", "told", "wide",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +91,7 @@ class OnnxValue:
         self.repeats: tuple[OnnxValue, int] | None = None  # a tensor whose elements it has so many times each
         self.between: tuple[SizeLike, SizeLike] | None = None  # that all its elements lie between (positions.py)
         self.asks: Asked | None = None  # whether two dims are equal, if it says that (questions.py)
+        self.below: Below = frozenset()  # (a, b): that all a < b, if it says that and nothing else (questions.py)
         self.recipe: Recipe | None = None  # how it is computed from what is known (see ahead.py)
 
     @classmethod

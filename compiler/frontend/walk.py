@@ -308,7 +308,7 @@ class Walk:
                 self.offenders[before:] = _with_way_out(self.offenders[before:], operands[0])
             return results
         if proto.op_type == "Loop":
-            return control.run_loop(proto, operands, run, node, self.offenders)
+            return control.run_loop(proto, operands, run, node, self.offenders, scope)
         if proto.op_type == "SequenceMap":
             return control.run_map(proto, operands, run)
         if node.opset < 9:
