@@ -229,8 +229,13 @@ int halotile_pool_start(struct halotile_pool *pool) {
         atomic_init(&pool->workers[i].share, HALOTILE_SHARE_DONE);
         halotile_park_init(&pool->workers[i].park);
     }
-    /* The program's signals are for the program's threads. */
+    /* The program's signals are for the program's threads. What a worker's own instruction raises is not blocked: a
+       handler of the program would not be asked, and the process would end without a word of where. */
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
+    sigdelset(&all, SIGSEGV);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = 1; i < pool->threads && code == HALOTILE_OK; ++i) {
         code = start_thread(&pool->workers[i]);
