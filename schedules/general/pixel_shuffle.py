@@ -23,6 +23,7 @@ from tvm.ir.prim import expr as prim
 from ..emit.register_transpose import Aligned, side_of
 from ..instructions.prefetch import hint
 from ..kernel.context import Context
+from ..math.float16 import Widened
 from ..words.dims import to_index
 from ..words.group import Value, dtype_bytes
 from ..words.sizes import surely, usual
@@ -130,7 +131,7 @@ class _Squares:
             hint(self.k, buffer, self.ctx.analyzer.simplify(below), written=True)
         for i, vector in enumerate(self._interleaved(vectors)):
             at = tirx.Ramp(self.ctx.analyzer.simplify(base + i * self.side), 1, self.side)
-            self.k.add(tirx.BufferStore(buffer, vector, [at]))
+            self.k.store(buffer, at, self.k.bind(vector) if isinstance(buffer, Widened) else vector)
 
     def _interleaved(self, vectors: list[Expr]) -> list[Expr]:
         """The elements of ``vectors`` in turns, as many vectors."""

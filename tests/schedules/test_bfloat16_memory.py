@@ -17,6 +17,7 @@ from halotile.compiler.codegen.narrowing import narrow, rounds_vectors
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.schedules.emit.builder import KernelBuilder
+from halotile.schedules.general.pixel_shuffle import NOTE as TRANSPOSED
 from halotile.schedules.instructions.amx import has_matrix_unit
 from halotile.schedules.math.bfloat16 import ATTRIBUTE, BITS, NAME, Narrow, bits_of, rounded_array
 from halotile.targets.resolve import resolve
@@ -208,6 +209,18 @@ def test_last_sums_and_what_finds_positions_stay_in_float32() -> None:
 def test_without_products_of_bfloat16_nothing_is_stored_so(options: dict[str, Any]) -> None:
     build = planned(images(), **options)
     assert not any(layout.stored for layout in build.layouts.values())
+
+
+def test_shuffled_pixels_are_rounded_where_their_vectors_are_written() -> None:
+    """Vectors that are transposed in registers go to memory past what writes an element."""
+    net = Net(1, 64, 48, 48)
+    a = net("Relu", net.conv("x", (64, 144)))
+    b = net("DepthToSpace", net("Relu", net.conv(a, (144, 36))), blocksize=2)
+    proto = net.model(net.conv(net("Tanh", b), (9, 32)))
+    build = run_pipeline(proto, Options(resolve(NAMED), precision="bfloat16", threads=1, stop_after="lower"))
+    shuffles = [k for k in build.kernels if TRANSPOSED in k.notes]
+    assert [build.layouts[v].stored for k in shuffles for v in k.outputs] == [NAME]
+    assert all(ATTRIBUTE in k.function.attrs for k in shuffles)
 
 
 # -- on a machine with the unit ------------------------------------------------------------------
