@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import halotile
 import numpy as np
 import onnx
 import pytest
-from compiled import machine
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.recipe import rtol_of
 from halotile.compiler.state import Options
 from halotile.errors import HalotileError
-from halotile.schedules.instructions.amx import has_matrix_unit
 from halotile.schedules.instructions.bf16_parts import split_array
 from halotile.schedules.words.group import Packed
 from halotile.targets.resolve import resolve
+from matrix_unit import unit
 from onnx import TensorProto, helper, numpy_helper
 
 NAMED = "x86_64-linux-gnu+sapphirerapids"
-NEEDS = pytest.mark.skipif(not has_matrix_unit(machine()), reason="NOT RUN: this machine has no matrix unit")
+NEEDS = pytest.mark.usefixtures("on_unit")
 ODD = np.array([0x7F800001, 0xFF800001, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000], np.uint32).view(np.float32)  # all NaN
+
+
+@pytest.fixture
+def on_unit() -> Iterator[None]:
+    with unit():
+        yield
 
 
 def model(node: onnx.NodeProto, x: tuple[int, ...], w: np.ndarray) -> onnx.ModelProto:
@@ -176,3 +182,18 @@ def test_one_part_is_the_nearest_and_keeps_what_is_no_number() -> None:
     assert np.isnan((part.astype(np.uint32) << 16).view(np.float32)).all()
     (part,) = split_array(np.array([np.inf, -np.inf], np.float32), 1)
     assert ((part.astype(np.uint32) << 16).view(np.float32) == [np.inf, -np.inf]).all()
+
+
+@NEEDS
+def test_what_is_no_number_stays_within_a_register_of_few_channels() -> None:
+    """First layers of few channels multiply what lies beside a tap by zero (docs/numerics.md)."""
+    w, x = random((16, 3, 3, 3), 3), random((1, 3, 24, 120), 4)
+    x[0, 1, 11, 60], x[0, 2, 12, 60] = np.nan, np.inf
+    proto = model(helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4), x.shape, w)
+    half = halotile.compile(proto, precision="bfloat16", threads=1)
+    whole = halotile.compile(proto, exact=True, threads=1)
+    assert any("pixels of" in kernel["schedule"] for kernel in half.report["kernels"])
+    odd, wanted = (~np.isfinite(built({"x": x})["y"]) for built in (half, whole))
+    assert wanted.any() and (odd | ~wanted).all()
+    rows, columns = np.nonzero(odd.any((0, 1)))
+    assert columns.min() >= 60 - 32 and columns.max() <= 60 + 32 and rows.min() >= 4 and rows.max() <= 19

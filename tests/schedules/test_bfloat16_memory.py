@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import halotile
@@ -11,22 +12,27 @@ import onnx
 import onnxruntime
 import pytest
 import tvm
-from compiled import machine
 from halotile.compiler.codegen.imported_ir import importing
 from halotile.compiler.codegen.narrowing import narrow, rounds_vectors
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.schedules.emit.builder import KernelBuilder
 from halotile.schedules.general.pixel_shuffle import NOTE as TRANSPOSED
-from halotile.schedules.instructions.amx import has_matrix_unit
 from halotile.schedules.math.bfloat16 import ATTRIBUTE, BITS, NAME, Narrow, bits_of, rounded_array
 from halotile.targets.resolve import resolve
+from matrix_unit import unit
 from onnx import TensorProto, helper, numpy_helper
 from tvm import tirx
 
 NAMED = "x86_64-linux-gnu+sapphirerapids"
-NEEDS = pytest.mark.skipif(not has_matrix_unit(machine()), reason="NOT RUN: this machine has no matrix unit")
+NEEDS = pytest.mark.usefixtures("on_unit")
 STORED = "values between layers are stored as bfloat16"
+
+
+@pytest.fixture
+def on_unit() -> Iterator[None]:
+    with unit():
+        yield
 
 
 def random(shape: tuple[int, ...], seed: int) -> np.ndarray:

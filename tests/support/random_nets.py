@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -237,25 +238,36 @@ def random_nets(seeds: Iterable[int], steps: tuple[int, int] = (3, 8)) -> onnx.M
     return net.model(*outputs, opset=17)
 
 
-
 def in_float16(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], seed: int = 0) -> dict[str, np.ndarray]:
-    """What the network may make in float16, by ONNX Runtime node by node: weights and values are rounded to it, and
-    sums are off by a rounding of the sum of their terms' sizes, in a random direction."""
+    """What the network may make in float16: sums are off by a rounding of float16 of the sum of their terms' sizes."""
+    return _rounding(model, inputs, np.dtype(np.float16), 2**-11, seed)
+
+
+def in_bfloat16(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], seed: int = 0) -> dict[str, np.ndarray]:
+    """What the network may make in bfloat16, whose sums are float32's."""
+    return _rounding(model, inputs, np.dtype(ml_dtypes.bfloat16), 2**-24, seed)
+
+
+def _rounding(
+    model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], kind: np.dtype, step: float, seed: int
+) -> dict[str, np.ndarray]:
+    """The outputs by ONNX Runtime node by node: weights and values are rounded to ``kind``, and sums are off by a
+    ``step`` of the sum of their terms' sizes, in a random direction."""
     rng = np.random.default_rng(seed)
-    values = {t.name: _rounded(numpy_helper.to_array(t)) for t in model.graph.initializer}
-    values |= {name: _rounded(array) for name, array in inputs.items()}
+    values = {t.name: _rounded(numpy_helper.to_array(t), kind) for t in model.graph.initializer}
+    values |= {name: _rounded(array, kind) for name, array in inputs.items()}
     for node in model.graph.node:
         given = {name: values[name] for name in node.input if name}
         made = _alone(node, given)
         if node.op_type in ("Conv", "ConvTranspose", "MatMul"):
             size = _alone(node, {name: np.abs(array) for name, array in given.items()})
-            made = made + size * rng.uniform(-1, 1, made.shape) * 2**-11
-        values[node.output[0]] = _rounded(made)
+            made = made + size * rng.uniform(-1, 1, made.shape) * step
+        values[node.output[0]] = _rounded(made, kind)
     return {o.name: values[o.name] for o in model.graph.output}
 
 
-def _rounded(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float16).astype(np.float32) if array.dtype.kind == "f" else array
+def _rounded(array: np.ndarray, kind: np.dtype) -> np.ndarray:
+    return array.astype(kind).astype(np.float32) if array.dtype.kind == "f" else array
 
 
 def _alone(node: onnx.NodeProto, given: Mapping[str, np.ndarray]) -> np.ndarray:
