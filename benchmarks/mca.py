@@ -65,7 +65,8 @@ CPUS = {
     "skylake-avx512": "x86_64-linux-gnu",
     "znver4": "x86_64-linux-gnu",
 }
-MODELS_OF = {"cortex-a76": "neoverse-n1", "cortex-a53": "cortex-a55"}  # whose model llvm-mca should use instead
+# whose model llvm-mca should use instead; cortex-a78ae, which multiplies as cortex-a76 does, is new to LLVM
+MODELS_OF = {"cortex-a76": "neoverse-n1", "cortex-a78ae": "neoverse-n1", "cortex-a53": "cortex-a55"}
 WANTED = 0.90  # of those below, out of order
 LEAST = 0.01  # of a kernel's multiply-adds that a loop must have
 DENSE = ("conv", "matmul", "winograd")  # of the last its products: transforms are other arithmetic
