@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...schedules.words.dims import Dim, Size
@@ -28,6 +29,7 @@ def open_axes(shape: tuple[Size, ...], symbol: Symbol) -> list[int]:
     return [a for a, d in enumerate(shape) if isinstance(d, Dim) and symbol.name in symbols_of(d)]
 
 
+@lru_cache(maxsize=1024)  # most values of a model share a few dims, and each plan asks anew
 def height_of(dim: Dim, symbol: Symbol) -> tuple[Height, int]:
     """The formula of a dim, and the least height of the image from which on it holds."""
     m = symbol.multiple
