@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from chosen import checksum, read_chosen, run_of, write_chosen
-from reached import ROOT, VARIABLE, Case, choose, read_tests
+from reached import ROOT, VARIABLE, Case, by_table, choose, read_tests
 from sampling import left_out
 
 OWN = """
@@ -47,6 +47,16 @@ def test_a_quarter_of_equal_ones_runs_from_all_over_the_list() -> None:
 def test_what_takes_no_time_runs_and_so_do_few() -> None:
     shared = [case("a", 9, 1), *(case(str(n), 0.01, 1) for n in range(6))]
     assert choose({"t": shared, "u": [case("a", 3, 1), case("b", 3, 1)]}) == {"t": [1, 2, 3, 4, 5, 6], "u": [0, 1]}
+
+
+def test_tests_that_the_table_knows_keep_what_they_ran() -> None:
+    tests = {"old": [case("old[a]", 9, 1), case("old[c]", 9, 2)], "new": [case(f"new[{n}]", 1, n) for n in range(5)]}
+    assert choose(tests, {"old"}) == {"old": [0, 1], "new": [0, 3, 4]}
+    names = ["old[a]", "old[b]", "old[c]"]
+    entry = (checksum(names), [0, 2])
+    assert by_table(tests["old"], entry) and not by_table(tests["old"], None)
+    assert not by_table([case(name, 1) for name in names], entry)  # all of them ran: they are chosen anew
+    assert not by_table(tests["old"], (checksum(["old[a]", "old[c]"]), [0, 1]))
 
 
 def test_the_table_is_about_the_cases_that_it_was_made_for(tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
 """Measures which lines of the product each case of a test reaches, and chooses the cases that run.
 
-    .venv/bin/python tests/support/reached.py [pytest's arguments]        two hours of two cores for all tests
+    .venv/bin/python tests/support/reached.py [--new] [pytest's arguments]    two hours of two cores for all tests
 
 Of a folder's tests those cases are chosen that take less than ``SHORT``, then those that together reach every line
 that the folder's tests reach, the ones that bring most lines a second first, and of each test a quarter of its cases
 at least. Tests with fewer cases than ``FEW`` keep all. What is chosen is written to tests/chosen.json, where tests that
 did not run keep what they had; so run all of a folder.
+
+With ``--new``, for after tests were written, those that the table knows run the cases that it names and keep them, and
+of the others those are chosen that reach what these leave. Of some files of a folder, cases are chosen that reach all
+that these files do.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby
@@ -103,10 +107,11 @@ def _rows(base: sqlite3.Connection) -> Iterator[tuple[str, str, bytes]]:
     )
 
 
-def choose(tests: Mapping[str, Sequence[Case]]) -> dict[str, list[int]]:
-    """The numbers of the cases that run, by test, of a folder: what takes no time, as where cases share what the first
-    one builds, what reaches the lines that these leave, and every fourth of each test at least."""
-    run = {test: _always(cases) for test, cases in tests.items()}
+def choose(tests: Mapping[str, Sequence[Case]], kept: Container[str] = ()) -> dict[str, list[int]]:
+    """The numbers of the cases that run, by test, of a folder: all of tests that are ``kept``, what takes no time, as
+    where cases share what the first one builds, what reaches the lines that these leave, and every fourth of each test
+    at least."""
+    run = {test: set(range(len(cases))) if test in kept else _always(cases) for test, cases in tests.items()}
     rest = {(test, n): case for test, cases in tests.items() for n, case in enumerate(cases) if n not in run[test]}
     missing = _lines(case for cases in tests.values() for case in cases)
     missing &= ~_lines(tests[test][n] for test, numbers in run.items() for n in numbers)
@@ -132,12 +137,20 @@ def _lines(cases: Iterable[Case]) -> int:
     return found
 
 
+def by_table(cases: Sequence[Case], known: tuple[int, Sequence[int]] | None) -> bool:
+    """Whether these are what ``known``, a test's entry in the table, lets run of it, and not all that there are."""
+    return known is not None and len(cases) == len(known[1]) and checksum(c.name for c in cases) != known[0]
+
+
 def update(folder: Path) -> str:
     """The table of the tests that ran anew, from what a run left in ``folder``; returns a line about it."""
     table, number, whole, left = dict(read_chosen()), 0, 0.0, 0.0
     for _, group in groupby(read_tests(folder), key=lambda each: each[0].partition("::")[0].rpartition("/")[0]):
         tests = dict(group)
-        for test, run in choose(tests).items():
+        kept = {test for test, cases in tests.items() if by_table(cases, table.get(test))}
+        for test, run in choose(tests, kept).items():
+            if test in kept:
+                continue
             cases = tests[test]
             table.pop(test, None)
             if len(run) < len(cases):
@@ -149,10 +162,12 @@ def update(folder: Path) -> str:
     return f"{number} tests of {whole:.0f} s, of which {left:.0f} s are left out"
 
 
-def main(arguments: Iterable[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
+    more = [word for word in arguments if word != "--new"]
     with tempfile.TemporaryDirectory(prefix="halotile-reached-") as folder:
-        environment = {**os.environ, VARIABLE: folder, "HALOTILE_CASES": "sampled"}
-        command = [sys.executable, "-m", "pytest", *(list(arguments) or ["tests", "-n", "2", "--dist", "worksteal"])]
+        cases = "table" if "--new" in arguments else "sampled"
+        environment = {**os.environ, VARIABLE: folder, "HALOTILE_CASES": cases}
+        command = [sys.executable, "-m", "pytest", *(more or ["tests", "-n", "2", "--dist", "worksteal"])]
         code = subprocess.run(command, cwd=ROOT, env=environment).returncode
         print(update(Path(folder)))
     return code
