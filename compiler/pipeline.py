@@ -152,11 +152,11 @@ def _open(build: Build) -> tuple[Symbol, ...]:
 
 def _note_precision(build: Build) -> None:
     """Says that the target has nothing faster than float32, where something was asked for."""
-    from ..schedules.instructions.amx import has_matrix_unit
+    from ..schedules.instructions.bf16_pairs import multiplies_faster
 
-    options = build.options
-    if options.precision == "bfloat16" and not (options.matrix and has_matrix_unit(options.target)):
-        build.warnings.append(f"{options.target.id} multiplies nothing faster in bfloat16: all layers stay in float32")
+    target = build.options.target
+    if build.options.precision == "bfloat16" and not multiplies_faster(target, build.options.matrix):
+        build.warnings.append(f"{target.id} multiplies nothing faster in bfloat16: all layers stay in float32")
 
 
 def fuse(build: Build) -> None:

@@ -216,6 +216,7 @@ def _share(build: Build, value: Value) -> float:
 
 
 def _kernel(build: Build, index: int, nodes: list[str]) -> Json:
+    from ..schedules.instructions.bf16_pairs import PAIR, multiplies_pairs
     from ..schedules.instructions.int8_dot import per_word
     from .codegen.module import matrix_work
 
@@ -235,6 +236,8 @@ def _kernel(build: Build, index: int, nodes: list[str]) -> Json:
     for n in group.nodes:
         if macs(n) and n.results[0].dtype == "int32" and n.inputs[1].dtype == "int8":
             entry["at_once"] = per_word(n.inputs[0].dtype)  # products of bytes that one multiply-add takes
+    if multiplies_pairs(kernel.function):
+        entry["at_once"] = PAIR
     if work := matrix_work(kernel):
         entry["matrix"] = work / 2  # products of bfloat16 for each multiply-add; one of bytes is half of one
     if kernel.decision is not None:

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from ...passes.tile.search.predict import predicted_cycles
 from ...schedules.instructions.amx import has_matrix_unit
+from ...schedules.instructions.bf16_pairs import has_pairs
 from ...schedules.instructions.int8_dot import data_dtype
 from ...schedules.words.group import PRODUCTS
 from ..pipeline import run_pipeline
@@ -53,7 +54,7 @@ class Times:
         options, target = self.options, self.options.target
         unit = options.policy.parts and has_matrix_unit(target)
         found = [kind for kind, there in (
-            ("bfloat16", unit),
+            ("bfloat16", unit or has_pairs(target)),
             ("int8", data_dtype(target) is not None),
         ) if there]  # fmt: skip
         apart = [("float16",)] if target.has_halves and not unit and not self.open else []

@@ -30,6 +30,7 @@ from ...passes.memory.places import Places, places_of
 from ...passes.memory.plan import MemoryPlan
 from ...schedules.emit.open_sizes import sizes_of
 from ...schedules.instructions.amx import BFLOAT16_ONCE, work_of
+from ...schedules.instructions.bf16_pairs import multiplies_pairs
 from ...schedules.kernel.context import SLACK
 from ...schedules.tiled import TiledKernel
 from ...schedules.words.alignment import aligned
@@ -308,7 +309,7 @@ def matrix_work(kernel: Kernel) -> int:
 
 def in_bfloat16(kernel: Kernel) -> bool:
     """Whether a kernel, or a part of it, has one product of bfloat16 for each of float32."""
-    return any(work_of(k.function) == BFLOAT16_ONCE for k in kernels_of(kernel))
+    return any(work_of(k.function) == BFLOAT16_ONCE or multiplies_pairs(k.function) for k in kernels_of(kernel))
 
 
 def workspace_bytes(kernels: Sequence[Kernel]) -> int:

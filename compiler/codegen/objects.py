@@ -22,6 +22,7 @@ from ...schedules.emit import builder
 from ...schedules.emit.builder import STACK_BYTES, sequence
 from ...schedules.instructions import byte_tables as lookups
 from ...schedules.instructions import prefetch
+from ...schedules.instructions.bf16_pairs import has_pairs
 from ...schedules.words.tvm_types import Buffer, IRModule, PrimFunc, Stmt
 from ...targets.target import Target
 from ...version import __version__
@@ -37,6 +38,7 @@ from . import (
     jump_tables,
     llvm_options,
     narrowing,
+    pair_products,
     streaming,
 )
 from .byte_tables import with_tables
@@ -45,6 +47,7 @@ from .extremes import has_extremes
 from .held_sizes import held
 from .llvm_options import held_options
 from .narrowing import narrow, rounds_vectors
+from .pair_products import with_pairs
 from .streaming import ATTRIBUTE, stream
 
 
@@ -94,7 +97,7 @@ def _versions() -> str:
 # And this file: what follows the key.
 CODE = (
     byte_tables, byte_tables_narrow, extremes, held_sizes, imported_ir, jump_tables, llvm_options, lookups, narrowing,
-    streaming, builder, prefetch, keys,
+    pair_products, streaming, builder, prefetch, keys,
 )  # fmt: skip
 
 
@@ -120,6 +123,8 @@ def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, in
             lowered[var], count = stream(function)
             if count:
                 stores[var.name_hint] = count
+    if has_pairs(target):
+        lowered = {var: with_pairs(function) for var, function in lowered.items()}
     if rounds_vectors(target):
         lowered = {var: narrow(function) for var, function in lowered.items()}
     if lookups.has_lookup(target):

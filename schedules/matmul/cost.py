@@ -11,8 +11,9 @@ from ..words.sizes import usual
 from .amx_blocks import ProductShape, choose_registers
 from .amx_int8 import unit_cycles
 from .facts import MatmulFacts
+from .pairs import pair_cycles
 from .register_tile import group_space, least_cost
-from .select import Amx, AmxBytesMatmul, StrassenMatmul, select
+from .select import Amx, AmxBytesMatmul, Pairs, StrassenMatmul, select
 from .strassen import rows_of_image, seven_cycles
 
 
@@ -29,6 +30,8 @@ def matmul_cycles(request: Request) -> float:
         rows = facts.rows if facts.flat else facts.m
         shape = ProductShape(rows, facts.k, facts.n, 1, products_of(request.policy))
         return times * choose_registers(target, shape, 1)[0]
+    if taken == Pairs.name:
+        return times * pair_cycles(target, usual(facts.rows if facts.flat else facts.m), facts.k, facts.n)
     if taken == StrassenMatmul.name:
         rows = rows_of_image(facts)
         fewer = seven_cycles(target, rows, facts.k, facts.n, facts.output.dtype)

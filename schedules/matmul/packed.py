@@ -79,15 +79,15 @@ class _Matmul:
         self.graph = GroupGraph(request.group, [anchor])
         self.ctx = Context(request, self.graph, request.group.name)
         self.k = self.ctx.k
-        self.lanes = request.target.lanes(facts.output.dtype)
+        self.lanes, self.element = request.target.lanes(facts.output.dtype), dtype_bytes(facts.output.dtype)
         self.open = is_open(facts.output.shape)
-        self.element = dtype_bytes(facts.output.dtype)
         self.moved = bool(producers(request.group, facts.a))  # A is read through moves
         self.packs_first = self._packs_first()
         self.panelled = facts.packs or self.packs_first  # B lies in panels
         self.height, self.width = tile
         self.streams = reads_streams(request.target, facts, tile, self.element)  # vectors of a panel lie apart
         self.cut = 0  # steps at the end that are not like the others
+        self.passes = facts.flat and not self.moved  # A, as its rows meet the panels
         self.together = self.lanes if holds_rows(request.target, request.group, facts) else 1  # steps of a load of A
         self.costly = is_long(n for n in request.group.nodes if n is not anchor)
         places = outgoing(request.group, anchor)
@@ -110,9 +110,7 @@ class _Matmul:
             b: Buffer = self.ctx.packed(Packed(f"w_{self.facts.b.name}", *panels))
         else:
             b = self.ctx.buffer(self.facts.b)
-        if self.packs_first:
-            b = self._pack(b)
-        self._all_rows(a, b)
+        self._all_rows(a, self._pack(b) if self.packs_first else b)
         form = "packed" if self.facts.packs else "packed first" if self.packs_first else "in place"
         form = f"{self.family} {form}, tile {self.height}x{self.width}x{self.lanes}"
         return Kernel(
@@ -171,8 +169,7 @@ class _Matmul:
         blocks = self._blocks_of(region, batches)
         if self.streams or self.cut or in_runs(facts.output.dtype, facts.steps):
             blocks = replace(blocks, depth=facts.steps, parts=1)
-        total = batches * blocks.row_blocks * blocks.groups
-        parallel = usual(total) > 1 and usual(facts.work) >= PARALLEL_FLOPS
+        parallel = usual(batches * blocks.row_blocks * blocks.groups) > 1 and usual(facts.work) >= PARALLEL_FLOPS
         run = maximum(1, -(-region.panels // blocks.groups))  # not 0 where panels are open: LLVM may divide ahead
         groups = -(-region.panels // run)
         total = batches * blocks.row_blocks * groups
@@ -182,7 +179,7 @@ class _Matmul:
             block = self.bind(tirx.floormod(tirx.floordiv(p, groups), blocks.row_blocks), blocks.row_blocks)
             batch = self.bind(tirx.floordiv(p, groups * blocks.row_blocks), batches)
             first = self.bind(block * blocks.rows, facts.rows)
-            scratch = None
+            left, scratch = self._left_of_task(a, batch, first, blocks), None
             if blocks.parts > 1:
                 size = -(-blocks.rows // self.height) * self.height * region.vectors * self.lanes
                 scratch = k.local("sums", facts.output.dtype, size, "global")
@@ -191,11 +188,15 @@ class _Matmul:
                 with self._rows(blocks, first) as (_, row), k.loop(count, name="n") as n:
                     ctx.ranged(n, run)
                     panel = self.bind(group * run + n, region.panels)
-                    self._whole(region, a, b, (batch, panel, row), (0, 1), (n, run))
+                    self._whole(region, left, b, (batch, panel, row), (0, 1), (n, run))
             else:
                 with k.loop(count, name="n") as n:
                     panel = self.bind(group * run + n, region.panels)
-                    self._panel(region, blocks, a, b, (batch, panel, first), scratch)
+                    self._panel(region, blocks, left, b, (batch, panel, first), scratch)
+
+    def _left_of_task(self, a: Buffer | None, batch: Expr, first: Expr, blocks: MatmulBlocks) -> Buffer | None:
+        """What tiles of a task read rows of A from."""
+        return a
 
     def _blocks_of(self, region: Region, batches: int) -> MatmulBlocks:
         target, facts, tile = self.request.target, self.facts, (self.height, region.vectors)
@@ -287,8 +288,7 @@ class _Matmul:
 
     def _batch_indices(self, batch: Expr) -> list[Expr]:
         """Logical batch coordinates of the output from the flat batch number."""
-        indices: list[Expr] = []
-        rest = batch
+        indices, rest = [], batch
         for s in reversed(self.facts.batch):
             indices.append(tirx.floormod(rest, s))
             rest = tirx.floordiv(rest, s)
@@ -341,7 +341,7 @@ class _Matmul:
             with k.loop(height, name="h") as h:
                 self.ctx.ranged(h, height)
                 self._ask_for_results(region, batch, row + h, column)
-                if run is not None and facts.flat and not self.moved:
+                if run is not None and self.passes:
                     share = (run[0] * height + h, run[1] * height)
                     ask_for_rows(k, a, (row + height) * facts.k, share, height * facts.k, dtype_bytes(facts.a.dtype))
                 each = asked // height

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from ..instructions.amx import may_split
+from ..instructions.bf16_pairs import may_pair
 from ..instructions.int8_dot import row_multiplier
 from ..words.choice import AlgorithmRefusal, Choice, OwnPlan
 from ..words.dims import is_open
@@ -12,11 +13,12 @@ from ..words.group import Kernel, Request
 from .amx_int8 import build_matrix_bytes, bytes_pay
 from .amx_int8_open import build_open_bytes
 from .amx_kernel import build_matrix
-from .estimate import matrix_pays
+from .estimate import matrix_pays, pairs_expected
 from .facts import MatmulFacts
 from .int8_dot import build_bytes
 from .open_columns import build_open_columns, columns_tile, columns_tiles
 from .packed import build_packed
+from .pairs import build_pairs
 from .register_tile import best_tiles, tile_space
 from .scaled_integers import build_numbers, weights_in_numbers
 from .shared_weights import shared_tile
@@ -70,6 +72,20 @@ class Amx(MatmulAlgorithm):
 
     def build(self, request: Request, facts: MatmulFacts, plan: None) -> Kernel:
         return build_matrix(request, facts)
+
+
+class Pairs(MatmulAlgorithm):
+    name = "pairs of bfloat16"
+
+    def offers(self, request: Request, facts: MatmulFacts) -> Choice | AlgorithmRefusal:
+        if not may_pair(request.target, request.policy):
+            return self.refuses("precision bfloat16 was not asked for, or the target has no instruction for it")
+        if not pairs_expected(request, facts):
+            return self.refuses("not applicable, or expected to be no faster than float32")
+        return Choice(self.name, None, self.name)
+
+    def build(self, request: Request, facts: MatmulFacts, plan: None) -> Kernel:
+        return build_pairs(request, facts)
 
 
 class StrassenMatmul(MatmulAlgorithm):
@@ -145,7 +161,7 @@ class OpenColumns(MatmulAlgorithm):
 
 
 #: Each is faster than those behind it wherever it offers; the last computes whatever the others refuse.
-FLOATS: tuple[MatmulAlgorithm, ...] = (Amx(), StrassenMatmul(), ScaledIntegers(), PackedMatmul())
+FLOATS: tuple[MatmulAlgorithm, ...] = (Amx(), Pairs(), StrassenMatmul(), ScaledIntegers(), PackedMatmul())
 BYTES: tuple[MatmulAlgorithm, ...] = (AmxBytesMatmul(), Int8DotMatmul())
 OPEN: tuple[MatmulAlgorithm, ...] = (OpenColumns(),)
 

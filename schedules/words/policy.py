@@ -4,7 +4,8 @@
     winograd=False       no seven products either: what is left is direct
     weights="float16"    no parts, no seven products and no Winograd, which store other forms of the weights
     weights="int8"       the same; weights are whole numbers times a scale a channel (passes/numbers)
-    precision="bfloat16" one product of bfloat16 where float32 would take three, and weights of two bytes
+    precision="bfloat16" one product of bfloat16 where float32 would take three, or pairs of them in vectors; weights of
+                         two bytes
     precision="float16"  layers in float16, where the target computes in it (passes/halves)
     speed=False          memory goes before time: nothing that needs more of it to be faster
     layers={"conv1": "bfloat16", ...}   each layer has a precision of its own, by its node in the model

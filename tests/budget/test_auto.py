@@ -55,7 +55,7 @@ def planned(model: onnx.ModelProto, target: str, count: int = 6) -> Planner:
 
 @pytest.mark.parametrize(
     ("target", "kinds"),
-    [(UNIT, [("bfloat16", "int8")]), (HALVES, [("int8",), ("float16",)]), (PI5, [("int8",), ("float16",)]),
+    [(UNIT, [("bfloat16", "int8")]), (HALVES, [("bfloat16", "int8"), ("float16",)]), (PI5, [("int8",), ("float16",)]),
      (AVX2, [("int8",)]), ("raspberry-pi-4", [])],
 )  # fmt: skip
 def test_precisions_are_those_that_the_target_has(target: str, kinds: list[tuple[str, ...]]) -> None:

@@ -1,5 +1,5 @@
-"""Random networks in bfloat16 on a matrix unit, or an emulated one: as near as bfloat16 can be, with the same bits on
-any number of threads, and NaN and infinities where float32 has them.
+"""Random networks in bfloat16 on a matrix unit, or an emulated one, and in pairs of vectors: as near as bfloat16 can
+be, with the same bits on any number of threads, and NaN and infinities where float32 has them.
 
     HALOTILE_RANDOM_NETS=0:500 pytest -s tests/halves/test_random_bfloat16.py -k many       that many, from that seed on
 """
@@ -7,26 +7,38 @@ any number of threads, and NaN and infinities where float32 has them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import halotile
 import numpy as np
 import pytest
-from compiled import machine
+from compiled import machine, native
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.schedules.conv.amx import algorithm, transposed
 from halotile.schedules.instructions.amx import has_matrix_unit
+from halotile.schedules.instructions.bf16_pairs import has_pairs
 from halotile.schedules.matmul import select
 from halotile.schedules.matmul.amx_kernel import fits_unit
+from halotile.schedules.matmul.pairs import fits_pairs
 from halotile.targets.target import Target
 from matrix_unit import emulated_products, unit
 from random_nets import drawn, in_bfloat16, of_outputs, random_nets
 
 MOST = 2  # times what a rounding of each value makes; the largest of 500 networks was 1.52
+ROWS = (5, 7, 16, 25, 26, 51, 53)  # networks with products of rows
 WISHES: dict[str, dict[str, Any]] = {"whole": {"tile": "off"}, "in tiles": {"optimize": "memory"}}
+
+
+@pytest.fixture
+def in_pairs(monkeypatch: pytest.MonkeyPatch) -> Target:
+    """One that takes whatever it can in pairs."""
+    if not has_pairs(native()):
+        pytest.skip("NOT RUN: this machine's vectors do not multiply bfloat16 (AVX512_BF16)")
+    monkeypatch.setattr(select, "pairs_expected", fits_pairs)
+    return native()
 
 
 @pytest.fixture
@@ -39,14 +51,14 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
         yield found
 
 
-def checked(target: Target, seeds: range, wish: str, folder: Path) -> tuple[float, int, int]:
+def checked(target: Target, seeds: Sequence[int], wish: str, folder: Path) -> tuple[float, int, int]:
     """The largest error of the outputs, over that of rounding alone, how many kernels are in bfloat16, and how
     many are tile groups."""
     model = random_nets(seeds)
-    inputs = drawn(model, seeds.start)
+    inputs = drawn(model, seeds[0])
     run_pipeline(model, Options(target, precision="bfloat16", threads=3, **WISHES[wish]), output=folder)
     built = halotile.load(folder)
-    before = emulated_products() if not has_matrix_unit(machine()) else -1
+    before = emulated_products() if has_matrix_unit(target) and not has_matrix_unit(machine()) else -1
     found, *others = (built(inputs, threads=n) for n in (1, 2, 3))
     if before >= 0:
         assert emulated_products() > before, "nothing was multiplied on the unit"
@@ -61,10 +73,10 @@ def checked(target: Target, seeds: range, wish: str, folder: Path) -> tuple[floa
     return max(ratios.values()), int(built.report["precision"]["kernels"]), tiled
 
 
-def checked_numbers(target: Target, seeds: range, wish: str, folder: Path) -> int:
+def checked_numbers(target: Target, seeds: Sequence[int], wish: str, folder: Path) -> int:
     """How many outputs are NaN or infinite: the same as in float32."""
     model = random_nets(seeds)
-    inputs, rng = drawn(model, seeds.start), np.random.default_rng(seeds.start)
+    inputs, rng = drawn(model, seeds[0]), np.random.default_rng(seeds[0])
     for array in inputs.values():
         array.reshape(-1)[rng.integers(0, array.size, 3)] = [np.nan, np.inf, -np.inf]
     pair = []
@@ -94,6 +106,17 @@ def test_nan_and_infinity_are_where_they_are_in_float32(
     """But for first layers of few channels, whose products take what no tap reads by zero (docs/numerics.md)."""
     monkeypatch.setattr(algorithm, "few_plan", lambda *_: None)
     assert checked_numbers(target, seeds, wish, tmp_path) > 50
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_answers_of_pairs_are_as_near_as_bfloat16_can_be(in_pairs: Target, wish: str, tmp_path: Path) -> None:
+    _, kernels, tiled = checked(in_pairs, ROWS, wish, tmp_path / "out")
+    assert kernels > 3 and (wish == "whole" or tiled)
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_nan_and_infinity_of_pairs_are_where_they_are_in_float32(in_pairs: Target, wish: str, tmp_path: Path) -> None:
+    assert checked_numbers(in_pairs, ROWS, wish, tmp_path) > 50
 
 
 @pytest.mark.skipif("HALOTILE_RANDOM_NETS" not in os.environ, reason="HALOTILE_RANDOM_NETS=first:count asks for many")
