@@ -88,8 +88,7 @@ def compile(
     allows a hundred times the error. ``flush_denormals`` counts floats below
     the normal ones (1.2e-38) as zero while a run lasts: x86 processors take a hundred times as long for them.
     ``precision="bfloat16"`` rounds what convolutions and matrix products multiply to bfloat16 where the target has a
-    matrix unit for it, matrix products alone where it has AVX512_BF16; :meth:`Model.verify` then allows a hundred times
-    the error (docs/numerics.md).
+    matrix unit or AVX512_BF16 for it; :meth:`Model.verify` then allows a hundred times the error (docs/numerics.md).
     ``precision="float16"`` computes and stores layers in float16 where the target computes in it, and ``calibrate`` (or
     random inputs, without) says that their numbers stay far inside its range, and that outputs are expected to be off
     by at most ``error``, 0.01 if left out, of their largest value (docs/guides/precision.md).

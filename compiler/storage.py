@@ -17,11 +17,13 @@ def placed(build: Build, slices: Mapping[Value, tuple[Value, int]]) -> Places:
     from ..passes.layout.stored import once, store_narrow
     from ..passes.memory.places import Places
     from ..schedules.instructions.amx import has_matrix_unit
+    from ..schedules.instructions.bf16_pairs import may_pair
 
     policy = build.options.policy
     fixed = (*build.graph.inputs, *build.graph.outputs, *build.closing)
     shared = (build.groups, build.layouts, build.views, slices, fixed)
-    if policy.precision == "bfloat16" and policy.parts and has_matrix_unit(build.target):
+    unit = policy.parts and has_matrix_unit(build.target)
+    if policy.precision == "bfloat16" and (unit or may_pair(build.target, policy)):
         found = store_narrow(*shared, policy.layers)
     elif policy.precision == "float16" and build.target.in_halves and policy.layers is None:
         found = store_narrow(*shared, kind="float16", fits=_fits(build.options.halves or {}))

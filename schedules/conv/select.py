@@ -15,6 +15,7 @@ from .direct.depthwise import Depthwise
 from .direct.few_outputs import FewOutputs
 from .direct.int8_depthwise import ByteDepthwise
 from .direct.int8_dot import Int8DotConv
+from .direct.pairs import PairConv
 from .direct.small_groups import SmallGroups
 from .facts import ConvFacts
 from .strassen_algorithm import StrassenConv
@@ -24,7 +25,8 @@ from .winograd.pair_algorithm import PairWinograd
 #: Of floats, and of bytes: in the order in which tuning tries their candidates. The last computes whatever the others
 #: refuse.
 FLOATS: tuple[ConvAlgorithm, ...] = (
-    Depthwise(), FewOutputs(), SmallGroups(), AmxStrips(), AmxPixels(), StrassenConv(), Winograd(), Direct(),
+    Depthwise(), FewOutputs(), SmallGroups(), AmxStrips(), AmxPixels(), PairConv(), StrassenConv(),
+    Winograd(), Direct(),
 )  # fmt: skip
 BYTES: tuple[ConvAlgorithm, ...] = (ByteDepthwise(), AmxBytesConv(), PairWinograd(), Int8DotConv())
 ALGORITHMS: dict[str, ConvAlgorithm] = {a.name: a for a in (*FLOATS, *BYTES)}

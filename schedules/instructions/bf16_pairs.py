@@ -7,11 +7,13 @@ int32: one of data, the same for all lanes, meets one of weights in each, as wit
 product of a pair is added first; each sum is rounded to the nearest, even where ties are, and numbers below 2**-126,
 data, weights or sums, are taken for zero.
 
-Taken with precision ``bfloat16`` where the target has no matrix unit, which would do eight times as much.
+Taken with precision ``bfloat16`` where the target has no matrix unit, which would do eight times as much: by products
+with constants (schedules/matmul/pairs.py) and direct convolutions (schedules/conv/direct/pairs.py).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -47,6 +49,11 @@ def multiplies_faster(target: Target, matrix: bool) -> bool:
 def may_pair(target: Target, policy: Policy) -> bool:
     """True if float32 may be multiplied so: precision bfloat16, on such a target, unless weights are to take less."""
     return policy.precision == NAME and policy.weights != "int8" and has_pairs(target)
+
+
+def pair_target(target: Target) -> Target:
+    """``target`` as its products of pairs have it."""
+    return replace(target, fma_latency=LATENCY)
 
 
 def dot(sums: Expr, data: Expr, weights: Expr) -> Expr:

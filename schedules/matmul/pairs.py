@@ -21,7 +21,7 @@ from tvm import tirx
 
 from ...targets.target import Target
 from ..emit.builder import STACK_BYTES
-from ..instructions.bf16_pairs import ATTRIBUTE, LATENCY, PAIR, dot, may_pair, words
+from ..instructions.bf16_pairs import ATTRIBUTE, PAIR, dot, may_pair, pair_target, words
 from ..instructions.prefetch import LINE
 from ..math.bfloat16 import BITS, Narrow
 from ..words.dims import is_open
@@ -72,11 +72,6 @@ def _stride(depth: int) -> int:
     """Numbers from row to row in scratch."""
     lines = -(-depth * BYTES // LINE)
     return (lines + (lines + 1) % 2) * LINE // BYTES
-
-
-def pair_target(target: Target) -> Target:
-    """``target`` as its products of pairs have it."""
-    return replace(target, fma_latency=LATENCY)
 
 
 def pair_cycles(target: Target, rows: int, depth: int, columns: int) -> float:

@@ -18,6 +18,7 @@ from compiled import machine, native
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.schedules.conv.amx import algorithm, transposed
+from halotile.schedules.conv.direct import pairs
 from halotile.schedules.instructions.amx import has_matrix_unit
 from halotile.schedules.instructions.bf16_pairs import has_pairs
 from halotile.schedules.matmul import select
@@ -38,6 +39,7 @@ def in_pairs(monkeypatch: pytest.MonkeyPatch) -> Target:
     if not has_pairs(native()):
         pytest.skip("NOT RUN: this machine's vectors do not multiply bfloat16 (AVX512_BF16)")
     monkeypatch.setattr(select, "pairs_expected", fits_pairs)
+    monkeypatch.setattr(pairs, "SHARE", 0.0)
     return native()
 
 
@@ -109,18 +111,26 @@ def test_nan_and_infinity_are_where_they_are_in_float32(
 
 
 @pytest.mark.parametrize("wish", WISHES)
-def test_answers_of_pairs_are_as_near_as_bfloat16_can_be(in_pairs: Target, wish: str, tmp_path: Path) -> None:
-    _, kernels, tiled = checked(in_pairs, ROWS, wish, tmp_path / "out")
-    assert kernels > 3 and (wish == "whole" or tiled)
+@pytest.mark.parametrize("seeds", [ROWS, range(5), range(10, 15)], ids=["rows", "images", "more images"])
+def test_answers_of_pairs_are_as_near_as_bfloat16_can_be(
+    in_pairs: Target, seeds: Sequence[int], wish: str, tmp_path: Path
+) -> None:
+    _, kernels, tiled = checked(in_pairs, seeds, wish, tmp_path / "out")
+    assert kernels > 2 and (wish == "whole" or tiled)
 
 
 @pytest.mark.parametrize("wish", WISHES)
-def test_nan_and_infinity_of_pairs_are_where_they_are_in_float32(in_pairs: Target, wish: str, tmp_path: Path) -> None:
-    assert checked_numbers(in_pairs, ROWS, wish, tmp_path) > 50
+@pytest.mark.parametrize("seeds", [ROWS, range(30, 34), range(34, 38)], ids=["rows", "images", "more images"])
+def test_nan_and_infinity_of_pairs_are_where_they_are_in_float32(
+    in_pairs: Target, seeds: Sequence[int], wish: str, tmp_path: Path
+) -> None:
+    assert checked_numbers(in_pairs, seeds, wish, tmp_path) > 50
 
 
 @pytest.mark.skipif("HALOTILE_RANDOM_NETS" not in os.environ, reason="HALOTILE_RANDOM_NETS=first:count asks for many")
-def test_many(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["target", "in_pairs"])
+def test_many(kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = request.getfixturevalue(kind)
     first, count = (int(n) for n in os.environ["HALOTILE_RANDOM_NETS"].split(":"))
     for seed in range(first, first + count, 10):
         seeds = range(seed, min(seed + 10, first + count))

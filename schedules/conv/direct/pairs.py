@@ -1,0 +1,182 @@
+"""Convolution in NCHW[v]c by pairs of channels in bfloat16 (:mod:`...instructions.bf16_pairs`).
+
+    parallel for n, group of blocks, row of tiles
+      for column of tiles                               last one moved back
+        acc[positions][blocks][lanes] = 0               float32
+        for channel block, taps, pair of channels
+          acc[p][b] += x[p, pair] (broadcast) . w[group][block][tap][pair][b]
+        epilogue(acc)
+
+The direct convolution of float32 (:mod:`.kernel`) with half of its steps, for data that lie as bfloat16 in blocks of
+channels: a pair is a word of memory. Channels are an even number, so that no word has one that is not there, whose
+memory may hold anything. Rows that register tiles leave over have a tile of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from tvm import tirx
+
+from ...instructions.bf16_pairs import ATTRIBUTE, PAIR, dot, may_pair, pair_target, words
+from ...kernel.unrolled_steps import unrolled
+from ...math.bfloat16 import NAME
+from ...words.choice import AlgorithmRefusal, Choice
+from ...words.group import Kernel, Packed, Request, Value
+from ...words.tvm_types import Buffer, Expr
+from ..algorithm import ConvAlgorithm
+from ..amx.choose import float_cycles
+from ..facts import ConvFacts
+from ..kernel import ConvKernel, finish, new_context
+from ..register_tile import Space, Tile, choose_tile, left_over
+from ..residual_in_place import taken_over
+from ..weight_prefetch import prefetch
+
+SHARE = 0.6  # of the time of the direct form in float32
+
+
+def fits_pairs(request: Request, facts: ConvFacts) -> bool:
+    """True if a convolution may be computed so."""
+    group, layout = request.group, request.layout(facts.data)
+    if not may_pair(request.target, request.policy) or facts.output.dtype != "float32" or facts.sizes is not None:
+        return False
+    if layout.stored != NAME or facts.empty or facts.fill or facts.groups > 1 or facts.weight.is_whole:
+        return False
+    lanes = request.target.lanes()
+    inside = facts.data in group.inputs
+    return inside and facts.channels % PAIR == 0 and layout.block == lanes == request.layout(group.outputs[0]).block
+
+
+def pair_tile(request: Request, facts: ConvFacts) -> Tile:
+    """The register tile: that of float32."""
+    blocks = -(-facts.outputs // request.target.lanes())
+    height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
+    workers = 1 if facts.batch % request.workers == 0 else request.workers
+    space = Space(height, facts.out_spatial[-1], blocks, blocks, mixed=_is_mixed(request, facts))
+    return choose_tile(pair_target(request.target), space, workers, facts.taps == 1)
+
+
+def build_pairs(request: Request, facts: ConvFacts, tile: Tile) -> Kernel:
+    """The kernel of a convolution in pairs of bfloat16, in register tiles ``tile``."""
+    lanes, ctx = request.target.lanes(), new_context(request)
+    packed = pack_pairs(facts, tile.blocks, lanes)
+    weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed), narrow=False)
+    ctx.k.attributes[ATTRIBUTE] = 1
+    left = left_over(tile, facts.out_spatial[-2]) if _is_mixed(request, facts) else None
+    conv = ConvKernel(request, facts, tile, lanes, ctx)
+    conv.far = packed.nbytes > request.target.l2_bytes // 2
+    if packed.nbytes > facts.data.elements * 2:
+        conv.order = "groups"
+    groups, conv.mixed = conv.channel_blocks // tile.blocks, left is not None
+    with conv.tasks(groups) as (n, group, origins):
+        at = (packed.size // groups, n, group, origins)
+        if left is None:
+            _columns(conv, weights, *at)
+        else:
+            rows = facts.out_spatial[-2] // tile.rows
+            with conv.k.when(conv.row < rows):
+                _columns(conv, weights, *at)
+            with conv.k.when(conv.row >= rows):
+                _columns(replace(conv, tile=left, whole=tile), weights, *at)
+    tiles = [tile] if left is None else [tile, left]
+    form = f"direct conv C{lanes}, tile {' and '.join(map(str, tiles))}, bfloat16"
+    return finish(ctx, form, facts.flops, tiles)
+
+
+def pack_pairs(facts: ConvFacts, blocks: int, lanes: int) -> np.ndarray:
+    """[group of blocks][whole block of channels, then what is left][tap][pair][vector][lane] of int32."""
+    flat = np.asarray(facts.weight.constant).reshape(facts.outputs, facts.channels, facts.taps)
+    count = -(-facts.outputs // (blocks * lanes))
+    dense = np.zeros((count * blocks * lanes, facts.channels, facts.taps), np.float32)
+    dense[: facts.outputs] = flat
+    pairs = words(dense.transpose(1, 0, 2).reshape(facts.channels, -1))
+    pairs = pairs.reshape(-1, count, blocks, lanes, facts.taps).transpose(1, 4, 0, 2, 3)  # [group][tap][pair]...
+    each = lanes // PAIR
+    parts = [pairs[:, :, at : at + each].reshape(count, -1) for at in range(0, facts.channels // PAIR, each)]
+    return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+
+def _is_mixed(request: Request, facts: ConvFacts) -> bool:
+    """True if rows that a register tile leaves over have one of their own."""
+    return request.box is None and len(facts.out_spatial) == 2 and request.target.fma_ports > 1
+
+
+def _columns(conv: ConvKernel, weights: Buffer, panel: int, n: Expr, group: Expr, origins: list[Expr]) -> None:
+    """All tiles of a row of them, of one group of vectors, whose weights are ``panel`` words."""
+    with conv.columns() as column:
+        acc = _sums(conv, weights, group * panel, n, origins, column)
+        conv.epilogue(acc, n, group * conv.tile.blocks, origins, column, conv.tile.blocks)
+
+
+def _sums(conv: ConvKernel, weights: Buffer, base: Expr, n: Expr, origins: list[Expr], column: Expr) -> Buffer:
+    """The accumulated tile, [row][column][vector][lane]."""
+    k, facts, tile, lanes = conv.k, conv.facts, conv.tile, conv.lanes
+    width = tile.blocks * lanes
+    acc = k.local("acc", "float32", tile.positions * width)
+    with k.loop(tile.positions * tile.blocks, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:
+        k.store(acc, z * lanes + v, tirx.const(0, "float32"))
+    whole, rest = divmod(facts.channels, lanes)
+    for first, number, size in ((0, whole, lanes), (whole, 1, rest)):
+        if not number or not size:
+            continue
+        steps = size // PAIR
+        with k.loop(number, name="cb") as cb:
+            conv.ctx.ranged(cb, number)
+            block = first + cb
+            conv.begins(n, (block, 0), origins, column)
+            with conv.taps(cb) as (index, taps), unrolled(conv.ctx, conv.request.target, steps, "c") as pair:
+                at = base + (index * steps + pair) * width
+                if conv.far:
+                    prefetch(k, weights, at, tile.blocks, lanes)
+                _multiply(conv, acc, weights, at, (n, block, pair), origins, column, taps)
+        base = base + number * facts.taps * steps * width
+    return acc
+
+
+def _multiply(
+    conv: ConvKernel, acc: Buffer, weights: Buffer, at: Expr, where: tuple[Expr, Expr, Expr], origins: list[Expr],
+    column: Expr, taps: list[Expr],
+) -> None:  # fmt: skip
+    """One pair of every position by the vectors of weights from ``at`` on."""
+    k, tile, lanes, (n, block, pair) = conv.k, conv.tile, conv.lanes, where
+    data = conv.read(conv.facts.data).stored
+    with k.loop(tile.rows, "unroll", "dy") as dy, k.loop(tile.columns, "unroll", "dx") as dx:
+        place = conv.place_of(n, (block, pair * PAIR), conv.positions(origins, column, dy, dx), taps)
+        word = tirx.Broadcast(tirx.reinterpret("int32", data[_run(place, PAIR)]), lanes)
+        with k.loop(tile.blocks, "unroll", "b") as b:
+            slot = _run(((dy * tile.columns + dx) * tile.blocks + b) * lanes, lanes)
+            k.store(acc, slot, dot(acc[slot], word, weights[_run(at + b * lanes, lanes)]))
+
+
+def _run(first: Expr, count: int) -> Expr:
+    first = tirx.IntImm("int32", first) if isinstance(first, int) else first
+    return tirx.Ramp(first, tirx.IntImm(str(first.ty.dtype), 1), count)
+
+
+class PairConv(ConvAlgorithm):
+    """Direct convolutions of data that lie as bfloat16. The plan is the register tile."""
+
+    name = "pairs of bfloat16"
+    boxes_in_place = True
+
+    def offers(self, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
+        if not fits_pairs(request, facts):
+            return self.refuses("it takes an even number of channels in bfloat16, and a target that multiplies these")
+        return self.choice(pair_tile(request, facts), SHARE * float_cycles(request.target, facts))
+
+    def build(self, request: Request, facts: ConvFacts, plan: Tile) -> Kernel:
+        return replace(build_pairs(request, facts, plan), inplace=self.overwrites(request, facts, plan))
+
+    def label(self, plan: Tile) -> str:
+        return f"pairs {plan}"
+
+    def smaller(self, plan: Tile, least: tuple[int, int], times: int) -> Tile | None:
+        return plan.smaller(times)
+
+    def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Tile]]:
+        return ([pair_tile(request, facts)],) if fits_pairs(request, facts) else ()
+
+    def overwrites(self, request: Request, facts: ConvFacts, plan: Tile) -> tuple[Value, ...]:
+        return taken_over(request, facts, (1 if _is_mixed(request, facts) else plan.rows, plan.columns))
