@@ -11,7 +11,9 @@ from collections.abc import Callable
 
 import tvm
 from tvm import te, tirx, topi
+from tvm.ir.prim import expr as prim
 
+from ..emit.decided import FAR
 from ..math.exponential import BELOW_ZERO
 from ..words.sizes import dim_of, surely
 from ..words.tvm_types import Expr
@@ -176,6 +178,18 @@ def take(call: Expr, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
         return topi.take(x, indices, mode="clip")
     axis = int(call.attrs.axis) % len(x.shape)
     return gathered(x, indices, axis, _inside(call.args[1], x.shape[axis]))
+
+
+@override("relax.strided_slice")
+def strided_slice(call: Expr, x: te.Tensor, *_bounds: Expr) -> te.Tensor:
+    """x[begin:end:step]. Where an axis is open, an end beyond every length is the axis' own: in comparisons with the
+    smaller of both TVM moves the number to the other side, out of int32."""
+    axes, begin, end, *steps = ([*part.fields] for part in call.args[1:])
+    step = steps[0] if steps else [tirx.IntImm("int64", 1)] * len(axes)
+    for i, axis in enumerate(axes):
+        if isinstance(end[i], prim.IntImm) and int(end[i]) >= FAR and not isinstance(x.shape[int(axis)], prim.IntImm):
+            end[i] = x.shape[int(axis)].astype("int64")
+    return topi.strided_slice(x, begin, end, step, axes, slice_mode="end", assume_inbound=call.attrs.assume_inbound)
 
 
 def _inside(indices: Expr, length: Expr) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from .atoms import INFINITY, KNOWN, Atom, Monomial, variable
-from .extremes import one_for_two
+from .extremes import without_two
 from .factors import factors_of, product, times
 from .refusal import Refusal
 from .size_like import SizeLike
@@ -156,7 +156,7 @@ def _made(terms: dict[Monomial, SizeLike]) -> SizeLike:
     kept = {m: (int(f) if f == int(f) else f) for m, f in terms.items() if f}
     if not kept:
         return 0
-    if (found := one_for_two(kept)) is not None:
+    if (found := without_two(kept)) is not None:
         return _made(found[0]) + found[1]
     return kept[()] if set(kept) == {()} else Dim(kept)
 

@@ -10,15 +10,14 @@ from .atoms import Atom, Monomial
 from .size_like import SizeLike
 
 
-def one_for_two(terms: Mapping[Monomial, SizeLike]) -> tuple[dict[Monomial, SizeLike], SizeLike] | None:
-    """The terms of a sum with one extreme in place of two that say each other, and what is to be added to them; None
-    where there are no such two."""
+def without_two(terms: Mapping[Monomial, SizeLike]) -> tuple[dict[Monomial, SizeLike], SizeLike] | None:
+    """The terms of a sum without two extremes of which nothing but ``rest`` is left, and that; None where there are no
+    such two. Of others one could stand for both, but with numbers that index arithmetic of 32 bits has no room for."""
     ends = [m for m in terms if len(m) == 1 and m[0].kind in ("max", "min")]
-    for kept, gone in combinations(ends, 2):
-        if (found := _dependent(gone[0], kept[0])) is not None:
-            sign, rest = found
-            left = {m: f for m, f in terms.items() if m != gone}
-            return {**left, kept: terms[kept] + sign * terms[gone]}, rest * terms[gone]
+    for one, other in combinations(ends, 2):
+        found = _dependent(other[0], one[0])
+        if found is not None and terms[one] + found[0] * terms[other] == 0:
+            return {m: f for m, f in terms.items() if m not in (one, other)}, found[1] * terms[other]
     return None
 
 
