@@ -20,8 +20,8 @@ from tvm import tirx
 
 from ...schedules.emit import builder
 from ...schedules.emit.builder import STACK_BYTES, sequence
+from ...schedules.instructions import bf16_pairs, prefetch
 from ...schedules.instructions import byte_tables as lookups
-from ...schedules.instructions import prefetch
 from ...schedules.instructions.bf16_pairs import has_pairs
 from ...schedules.words.tvm_types import Buffer, IRModule, PrimFunc, Stmt
 from ...targets.target import Target
@@ -97,7 +97,7 @@ def _versions() -> str:
 # And this file: what follows the key.
 CODE = (
     byte_tables, byte_tables_narrow, extremes, held_sizes, imported_ir, jump_tables, llvm_options, lookups, narrowing,
-    pair_products, streaming, builder, prefetch, keys,
+    pair_products, streaming, bf16_pairs, builder, prefetch, keys,
 )  # fmt: skip
 
 
