@@ -113,6 +113,7 @@ class FittedWinograd:
     stored: float = _of("winograd", "stored")
     parts_rate: float = _of("winograd", "parts_rate")
     asked: float = _of("winograd", "asked")
+    unasked: float = _of("winograd", "unasked")
 
 
 @dataclass(frozen=True)

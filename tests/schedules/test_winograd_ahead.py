@@ -169,7 +169,7 @@ def test_only_tensors_from_memory_are_asked_for(cores: int, monkeypatch: pytest.
     inputs = [random((1, 32, 61, 75), 1)]
     small = replace(roomy, l3_bytes=1 << 20)  # of which 256 KiB are kept; the tensors have 600
     near, far, full = (built(t, inputs) for t in (roomy, small, replace(small, l2_bytes=1 << 18)))
-    both = winograd_ahead._next_rows(plan)
+    both = winograd_ahead.next_rows(plan)
     rest = hints(far[0]) - hints(near[0]) - both
     assert 0 < both <= 2 and 0 < rest <= 2
     assert hints(full[0]) == hints(near[0]) + rest  # residuals are read at once
@@ -184,7 +184,7 @@ def test_cuts_of_larger_images_are_asked_for(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(winograd_algorithm, "choose_plan", lambda *_, **__: replace(plan, cycles=0.0))
     inputs = [random((1, 32, 64, 76), 1)]
     near, far = (built(replace(roomy, l3_bytes=size), inputs, cut=True) for size in (1 << 30, 1 << 20))
-    rest = hints(far[0]) - hints(near[0]) - winograd_ahead._next_rows(plan)
+    rest = hints(far[0]) - hints(near[0]) - winograd_ahead.next_rows(plan)
     assert 0 < rest <= 2
     np.testing.assert_array_equal(far[1], near[1])
     monkeypatch.setattr(ConvKernel, "cuts", lambda conv: [])

@@ -27,9 +27,9 @@ from .choose import (
 )
 from .cost import direct_cycles, warm_cycles
 from .few_channels import build_few_winograd
+from .hints import asks_next
 from .kernel import build_winograd, workers_of
 from .plan import WinogradPlan, held_bytes, scratch_bytes, weight_bytes
-from .prefetch import asks_next
 from .transform import F2
 
 CLOSE = 0.9  # of the bytes of a faster plan: nearer than that, a slower one is not worth a look
@@ -126,7 +126,8 @@ class Winograd(ConvAlgorithm):
         """The cost of boxes, of which those are computed by a smaller transform, or by none, that its tiles fit
         better."""
         part, target, lanes = replace(ask.facts, edges=ask.facts.margins()), ask.target, ask.lanes
-        asks = not plan.whole and part.data in ask.request.group.inputs and asks_next(target, part, plan, lanes)
+        asks = not plan.whole and part.data in ask.request.group.inputs
+        asks = asks and bool(asks_next(target, part.channels, plan, lanes))
         own = replace(_tiles_cost(ask, part, target, plan), asks=asks)
         size = plan.transform.size if plan.transform.strides == (1, 1) else 0
         every = least_plans(target, part, ask.request.limits.room, may_split(ask.request))

@@ -14,6 +14,7 @@ from ...instructions.int8_dot import PAIRS, multiplier
 from ...kernel.register_budget import free_registers
 from ..facts import ConvFacts
 from .cost import cycles_of_plans, direct_cycles, plan_cycles, reached_share
+from .hints import waited
 from .plan import Layer, Pairs, WinogradPlan, all_transforms, fits, held_bytes, products_for
 from .plan_table import PlanTable, in_arrays
 from .transform import F2, Transform
@@ -185,7 +186,7 @@ def _table(target: Target, layer: Layer, transform: Transform, products: Pairs =
         transform, grid, 0, 0, 0, 0, 0, 0, 0.0, planes, products, layer.plain, layer.half, layer.whole is not None
     )
     plans = in_arrays(alike, varied)
-    cycles = cycles_of_plans(target, layer.channels, plans) / reached
+    cycles = cycles_of_plans(target, layer.channels, plans) / reached + waited(target, layer, plans)
     return PlanTable(plans, cycles, held_bytes(lanes, layer.channels, plans))
 
 

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from ....targets.target import Target
 from ...emit.builder import KernelBuilder
 from ...instructions.prefetch import LINE, hint
 from ...words.dims import is_open, to_index
@@ -37,34 +36,17 @@ from ...words.group import Value, dtype_bytes
 from ...words.sizes import surely, usual
 from ...words.tvm_types import Expr
 from ..cut_residuals import CutPlace
-from ..facts import ConvFacts
 from ..kernel import ConvKernel
-from ..weight_bandwidth import kept_bytes
-from .plan import WinogradPlan, scratch_bytes, weight_bytes
+from .hints import MOST, asks_next, far_from, next_rows
+from .plan import WinogradPlan
 
 if TYPE_CHECKING:
     from ...words.size_like import SizeLike
 
-MOST = 2  # rows of a kind that one step asks for: more lines could not come in that time
 FAR = 1 << 30  # more than any position
 LARGER = 16  # times the usual bytes that tensors of open sizes may have and be asked for
 
 FEW = 16  # registers, all of which a tile's sums and operands take
-
-
-def asks_next(target: Target, facts: ConvFacts, plan: WinogradPlan, lanes: int) -> bool:
-    """True if the products prefetch the next strip: the input comes from memory, is read as it lies, and the
-    second-level cache has room for it."""
-    if plan.planes > 1 or facts.channels % lanes or _next_rows(plan) > MOST or target.in_order:
-        return False
-    strip = plan.element_bytes * plan.strip * facts.channels * plan.transform.products
-    weights = weight_bytes(lanes, facts.channels, plan) * plan.chunks_per_group // plan.chunks
-    return weights + sum(scratch_bytes(lanes, facts.channels, plan)) + strip <= target.l2_bytes
-
-
-def _next_rows(plan: WinogradPlan) -> int:
-    """Rows of tiles of the next strip that one xi of a register tile asks for, in each block of channels."""
-    return -(-plan.rows // (plan.chunks_per_group * plan.transform.across.extent))
 
 
 @dataclass(frozen=True)
@@ -136,10 +118,7 @@ class Ahead:
 
     @property
     def _least(self) -> float:
-        """Bytes of a tensor that caches may have lost, or are too far to wait for."""
-        target, workers = self.conv.request.target, self.conv.request.workers
-        kept = kept_bytes(target)
-        return min(kept, target.fitted.winograd.asked * target.l2_bytes * workers) if target.l2_bytes else kept
+        return far_from(self.conv.request.target, self.conv.request.workers)
 
     def _varies(self, value: Value) -> bool:
         """True if ``value`` is large enough in some runs, and in others not."""
@@ -170,7 +149,7 @@ class Ahead:
     @property
     def _asks_next(self) -> bool:
         conv = self.conv
-        able = asks_next(conv.request.target, conv.facts, self.plan, conv.lanes)
+        able = bool(asks_next(conv.request.target, conv.facts.channels, self.plan, conv.lanes))
         return able and not conv.has_prologue and self._is_far(conv.facts.data)
 
     def _inputs(self, first: Expr, within: Expr, xi: Expr, panel: Expr) -> list[tuple[RowPrefetch, int]]:
@@ -178,7 +157,7 @@ class Ahead:
         conv, facts = self.conv, self.conv.facts
         down, across = self.plan.transform.axes
         new = self._new
-        slots, count = self.plan.chunks_per_group * across.extent, _next_rows(self.plan)
+        slots, count = self.plan.chunks_per_group * across.extent, int(next_rows(self.plan))
         slot, row = within * across.extent + tirx.floordiv(xi, down.extent), tirx.floormod(xi, down.extent)
         apart = conv.request.layout(facts.data).strides[1]
         found = []
