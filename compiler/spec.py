@@ -95,12 +95,19 @@ class Symbol:
 @dataclass(frozen=True)
 class Condition:
     """What a run must satisfy besides the bounds of its symbols: ``left`` is ``right``, at least or at most that, or is
-    1 or that. Both sides are numbers or Dims; ``why`` says it in words."""
+    1 or that. Both sides are numbers or Dims; ``why`` says it in words, and ``fits`` which sizes satisfy it, where
+    these are easily told (frontend/fitting.py)."""
 
     left: Any
     relation: str
     right: Any
     why: str = ""
+    fits: str = ""
+
+    @property
+    def told(self) -> str:
+        """Why, and which sizes do."""
+        return "; ".join(filter(None, [self.why, self.fits]))
 
 
 @dataclass(frozen=True)

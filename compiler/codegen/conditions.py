@@ -1,7 +1,7 @@
 """What a run of a model with open shapes must satisfy besides the bounds of its sizes, as C: a table of words and a
 function of both sides of each condition.
 
-    h + w at most 512   ->   {"h + w", "at most 512", "why", AT_MOST, 0}   and   case 0: return s[0] + s[1];
+    h + w at most 512   ->   {"h + w", "at most 512", "why", "", AT_MOST, 0}   and   case 0: return s[0] + s[1];
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ def must_be(condition: Condition) -> str:
     return f"{_WORDS[condition.relation]}{condition.right}"
 
 
+def _then(condition: Condition) -> str:
+    return f"; {condition.fits}" if condition.fits else ""
+
+
 def condition_text(conditions: Sequence[Condition], symbols: Sequence[Symbol]) -> str:
     """The table ``open_conditions`` and the function ``side_of``; nothing where there are no conditions."""
     if not conditions:
         return ""
     places = {symbol.name: f"s[{i}]" for i, symbol in enumerate(symbols)}
     rows = "".join(
-        f"    {{{literal(str(c.left))}, {literal(must_be(c))}, {literal(c.why)}, HALOTILE_{_RELATIONS[c.relation]}, "
-        f"{int(isinstance(c.right, Dim))}}},\n"
+        f"    {{{literal(str(c.left))}, {literal(must_be(c))}, {literal(c.why)}, {literal(_then(c))}, "
+        f"HALOTILE_{_RELATIONS[c.relation]}, {int(isinstance(c.right, Dim))}}},\n"
         for c in conditions
     )
     sides = [expression(side, places) for c in conditions for side in (c.left, c.right)]

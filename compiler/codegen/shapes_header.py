@@ -27,7 +27,7 @@ def shape_constants(
             f"#define {prefix}_TYPICAL {symbol.typical}",
         ]
     for condition in conditions:
-        lines.append(f"/* {comment(f'{condition.left} must be {must_be(condition)}: {condition.why}')} */")
+        lines.append(f"/* {comment(f'{condition.left} must be {must_be(condition)}: {condition.told}')} */")
     typical = ", ".join(str(symbol.typical) for symbol in symbols)
     return "\n".join([*lines, f"#define {upper}_TYPICAL_SHAPE {{{typical}}}"])
 

@@ -27,6 +27,7 @@ from . import converters  # noqa: F401  (fills the registry)
 from .around import with_images
 from .check import check, in_order
 from .deciding import INPUTS, Inputs
+from .fitting import with_fitting
 from .functions import dtype_name, element_name
 from .implied import ASSUMED, Assumed, symbol_name
 from .known import constants, with_their_shapes
@@ -149,9 +150,10 @@ def convert(
             break
     conditions = tuple(Condition(a, relation, b, told.what) for (a, relation, b), told in assumed.items())
     found, planned = told_symbols(symbols, imported.inputs, conditions + symbols.conditions)
-    told_of = [*learned, *(c.why for c in conditions), *symbols.limits.values()]
+    every = with_fitting(conditions + symbols.conditions, found)
+    told_of = [*learned, *(c.told for c in every[: len(conditions)]), *symbols.limits.values()]
     notes = (*imported.notes, *told_of, *planned)
-    return replace(imported, notes=notes, symbols=found, conditions=conditions + symbols.conditions), offenders
+    return replace(imported, notes=notes, symbols=found, conditions=every), offenders
 
 
 def _convert(

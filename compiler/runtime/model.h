@@ -40,6 +40,7 @@ struct halotile_condition {
     const char *left;
     const char *must; /* be, in words: "at most 512" */
     const char *why;
+    const char *fits; /* which sizes do: "; any multiple of 32 fits as h", or nothing */
     enum halotile_relation relation;
     int varies; /* with the sizes: the right side */
 };

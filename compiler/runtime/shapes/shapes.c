@@ -50,8 +50,8 @@ static int check_conditions(const int64_t *symbols) {
         if (!holds(condition->relation, left, right)) {
             char here[32] = "";
             snprintf(here, sizeof here, condition->varies ? ", here %lld" : "", right);
-            return refuse("%.80s is %lld, and must be %.80s%s (%s)", condition->left, left, condition->must, here,
-                          condition->why);
+            return refuse("%.80s is %lld, and must be %.80s%s%.60s (%s)", condition->left, left, condition->must, here,
+                          condition->fits, condition->why);
         }
     }
     return HALOTILE_OK;
