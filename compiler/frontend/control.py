@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ from .bodies import Cutter
 from .branches import Branches, different, either, is_heavy
 from .converters.movement import concatenated
 from .counting import counted as counted_rounds
+from .counting import counters
 from .implied import require_equal
 from .lengths import most_of
 from .node import MOST, OnnxNode, normal_axis
@@ -108,15 +110,17 @@ def run_loop(
     proto, inputs = _counting(proto, inputs, scope or {})
     limit, most, exact = _limit(node, inputs[0] if inputs else None)
     known = None if exact else limit
-    few, heavy = isinstance(most, int) and most <= LONGEST, is_heavy(graph_attribute(proto, "body"))
+    body = graph_attribute(proto, "body")
+    few, heavy = isinstance(most, int) and most <= LONGEST, is_heavy(body)
+    counting = counters(body, inputs, scope or {}, most if isinstance(most, int) else LONGEST)
     if few or most is None and limit is None or exact and isinstance(most, int) and not _goes_on(proto):
         try:
-            return _written_out(proto, inputs, run, node, known, most, heavy)
+            return _written_out(proto, inputs, run, node, known, most, heavy, counting)
         except _Many:
             pass
     before = len(problems or ())
     try:
-        results = _rolled(proto, inputs, run, node, LoopPlan(limit, most, exact))
+        results = _rolled(proto, inputs, run, node, LoopPlan(limit, most, exact, counters=counting))
         if not few or len(problems or ()) == before:
             return results
     except Refusal:
@@ -124,7 +128,7 @@ def run_loop(
             raise
     if problems is not None:
         del problems[before:]
-    return _written_out(proto, inputs, run, node, known, most)
+    return _written_out(proto, inputs, run, node, known, most, False, counting)
 
 
 def _counting(
@@ -179,10 +183,10 @@ def _goes_on(proto: onnx.NodeProto) -> bool:
 
 def _written_out(
     proto: onnx.NodeProto, inputs: Operands, run: RunBody, node: OnnxNode, limit: OnnxValue | None, most: int | None,
-    heavy: bool = False,
+    heavy: bool = False, counting: Mapping[str, tuple[int, int]] = MappingProxyType({}),
 ) -> list[Slot]:  # fmt: skip
     """Writes the rounds out, as many as there can be; _Many where these are too many, or ``heavy`` and decided at run
-    time.
+    time. ``counting``: what carried values that count are in the first round, and what each adds.
 
     What a round leaves is taken where it is run: where all conditions before it held, and the number is not reached.
     """
@@ -204,7 +208,8 @@ def _written_out(
             raise _Many(f"it has more than {LONGEST} rounds")
         here = held if limit is None else _and(node, held, node.do(relax.op.less, node.const(number, "int64"), limit))
         counter: list[Slot] = [node.const(number, "int64"), node.const(True, "bool")]
-        results = run(body, dict(zip(names, [*counter, *state])), f"round {number}", here is not None)
+        given = dict(zip(names, [*counter, *(_counted(v, counting.get(n), number) for n, v in zip(names[2:], state))]))
+        results = run(body, given, f"round {number}", here is not None)
         if any(isinstance(r, Poison) for r in results):
             return [POISON] * len(proto.output)
         going, left = results[0], results[1 : 1 + len(state)]
@@ -226,6 +231,13 @@ def _written_out(
             total = node.do(relax.op.add, total, more)
         stacked = [with_part(s, 0, total) for s in stacked]
     return [*state, *stacked]
+
+
+def _counted(value: Slot, counter: tuple[int, int] | None, number: int) -> Slot:
+    """A carried value in a round that is run, which is known if it counts, however the rounds before ended."""
+    if counter is None or not isinstance(value, OnnxValue) or not value.is_integer or value.size != 1:
+        return value
+    return OnnxValue.of_array(np.full(value.shape, counter[0] + counter[1] * number), value.dtype)
 
 
 def _none_of(node: OnnxNode, row: OnnxValue) -> OnnxValue:

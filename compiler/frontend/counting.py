@@ -2,8 +2,9 @@
 
     Loop(, Less(i, n), i, n, s) { i' = i + k; go = Less(i', n) }   becomes   Loop(ceil((n - i) / k), , i, n, s)
 
-TensorFlow's loops over the steps of a sequence are written so. What is compared may be one of several conditions: then
-it bounds the rounds, and the conditions stay.
+TensorFlow's loops over the steps of a sequence are written so, and Paddle's decoders, which carry numbers through
+floats, shapes of one element and sums with zero. What is compared may be one of several conditions: then it bounds the
+rounds, and the conditions stay. A carried value that counts is known in every round, as the number of the round is.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from .slot import Slot
 from .value import OnnxValue
 
 EXACT = 1 << 24  # whole numbers below this one are floats
+_SHAPED = ("Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten")  # what keeps the number of a tensor of one element
 _EXACT_KINDS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64, onnx.TensorProto.DOUBLE)
 Place = tuple[int, int]  # the place of a number among the body's inputs, and what is added to it
 
@@ -65,6 +67,19 @@ def _asks_alike(going: OnnxValue, comparisons: Sequence[_Comparison], read: _Bod
     return all(c.ahead == read.steps[c.place] for c in comparisons) and open_ == going.below
 
 
+def counters(
+    body: onnx.GraphProto, inputs: Sequence[Slot], scope: Mapping[str, Slot], most: int
+) -> dict[str, tuple[int, int]]:
+    """Of carried values that count, by their names in the body: the number in the first round, and how much it grows in
+    each; where all of them are exact in float32 for ``most`` rounds."""
+    read, found = _Body(body, inputs, scope), {}
+    for place, step in read.steps.items():
+        first = read.first(place) if place > 1 else None
+        if step and isinstance(first, int) and abs(first) + abs(step) * (most + 1) <= EXACT:
+            found[body.input[place].name] = first, step
+    return found
+
+
 class _Body:
     """A loop's body, by the names of its values."""
 
@@ -83,7 +98,7 @@ class _Body:
 
     def conditions(self, name: str) -> list[_Comparison | None]:
         """What the condition asks together; None for what is no comparison of a counter with a number."""
-        name, node, _ = self._source(name)
+        name, node = self._truth(name)
         if node is not None and node.op_type == "And":
             return [c for operand in node.input for c in self.conditions(operand)]
         if self.places.get(name) == 1:
@@ -123,9 +138,28 @@ class _Body:
                 return found and (found[0], found[1] + sign * more), rounded or rounded_too
         return None, rounded
 
+    def _truth(self, name: str) -> tuple[str, onnx.NodeProto | None]:
+        """Where a condition comes from, through what keeps whether it is zero."""
+        while True:
+            name, node, _ = self._source(name)
+            if node is None:
+                return name, node
+            if node.op_type == "Cast" and _kind(node) == onnx.TensorProto.BOOL:
+                name = node.input[0]
+                continue
+            zeros = [i for i in (0, 1) if self._number(node.input[i])[0] == 0] if node.op_type == "Add" else []
+            if not zeros:
+                return name, node
+            name = node.input[1 - zeros[0]]
+
     def _number(self, name: str) -> tuple[Dim | int | None, bool]:
         """A number that is the same in all rounds, and whether it has been a float on the way."""
         name, node, rounded = self._source(name)
+        if node is not None and node.op_type in ("Add", "Sub"):
+            (a, one), (b, other) = (self._number(operand) for operand in node.input)
+            if a is None or b is None:
+                return None, rounded
+            return a + b if node.op_type == "Add" else a - b, rounded or one or other
         if name in self.constants:
             return _whole(OnnxValue.of_array(self.constants[name])), rounded
         if node is not None:
@@ -140,17 +174,26 @@ class _Body:
         """Where a value comes from, through what keeps its number, and whether it has been a float on the way."""
         rounded = False
         while (node := self.made.get(name)) is not None:
-            kind = next((a.i for a in node.attribute if a.name == "to"), None) if node.op_type == "Cast" else None
-            if node.op_type == "Identity" or kind in (*_EXACT_KINDS, onnx.TensorProto.FLOAT):
+            kind = _kind(node) if node.op_type == "Cast" else None
+            if node.op_type in _SHAPED or kind in (*_EXACT_KINDS, onnx.TensorProto.FLOAT):
                 name, rounded = node.input[0], rounded or kind == onnx.TensorProto.FLOAT
             else:
                 break
         return name, node, rounded
 
 
+def _kind(node: onnx.NodeProto) -> int | None:
+    """The type that a Cast gives."""
+    return next((a.i for a in node.attribute if a.name == "to"), None)
+
+
 def _whole(value: Slot) -> Dim | int | None:
-    """The number, of open dimensions perhaps, that a tensor of one element is known to be; of whole numbers' types."""
+    """The whole number, of open dimensions perhaps, that a tensor of one element is known to be."""
     if not isinstance(value, OnnxValue) or value.contents is None or prod(value.contents.shape) != 1:
         return None
-    number = value.contents.reshape(-1)[0] if value.dtype in ("int32", "int64") else None
-    return number if isinstance(number, Dim) or number is None else int(number)
+    number = value.contents.reshape(-1)[0]
+    if value.dtype in ("float32", "float64") and not isinstance(number, Dim):
+        return int(number) if abs(number) < EXACT and number == int(number) else None
+    if value.dtype not in ("int32", "int64"):
+        return None
+    return number if isinstance(number, Dim) else int(number)

@@ -9,7 +9,7 @@ it, by as many rounds as there can be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from .deciding import deciding, flags
 from .lengths import length_of
 from .node import OnnxNode
 from .parts import held, length, part_of, with_part
+from .prune import used_names
 from .slot import Growing, Slot, TensorSequence
 from .value import PLAIN, POISON, OnnxValue, Poison
 
@@ -52,12 +53,14 @@ class CarriedForm:
 @dataclass(frozen=True)
 class LoopPlan:
     """A loop that is to be kept: its ``limit`` (int64 []), the ``most`` rounds that there can be (None: nothing says),
-    whether that is the number of rounds that every run has, and the condition before the first one."""
+    whether that is the number of rounds that every run has, the condition before the first one, and of carried values
+    that count, by their names in the body, the first number and what a round adds."""
 
     limit: OnnxValue | None
     most: SizeLike
     exact: bool
     go: OnnxValue | None = None
+    counters: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -95,12 +98,30 @@ class Rolled:
             written = self._once(forms, first, scans)
             if written is None:
                 return [POISON] * len(self.proto.output)
-            wanted = self._settled(forms, first, written)
+            first, before = self._begun(first, written), first
+            wanted = self._settled(forms, first, written) if first == before else [_form(v) for v in first]
             if wanted == forms:
                 back = [*backwards, *([False] * len(self.lists))]
                 return self._in_order(self._emitted(cutter, forms, first, scans, written, back), len(state))
             forms = wanted
         raise Refusal(f"its carried values take another form in every round: {', '.join(map(str, forms))}")
+
+    def _begun(self, first: list[OnnxValue], written: WrittenBody) -> list[OnnxValue]:
+        """The carried values before the first round. Where there is a round, one that no round reads is but a place for
+        what rounds leave, and need not have the rank of that (Paddle's ``undefined`` variables): zeros like it. A truth
+        need not either, [] at first and [1] behind it."""
+        plan, found = self.plan, list(first)
+        used = used_names(self.body.node, [o.name for o in self.body.output])
+        sure = plan.exact and plan.go is None and plan.most is not None and bounds(plan.most)[0] >= 1
+        for i, (name, left) in enumerate(zip(self._tensors(self._names()[1]), written.state)):
+            start = first[i]
+            if not sure or left.part is not None or start.part is not None or left.rank == start.rank:
+                continue
+            if name not in used:
+                found[i] = self.node.broadcast(self.node.const(np.zeros((), left.dtype)), left.shape)
+            elif left.dtype == start.dtype == "bool" and left.size == start.size == 1:
+                found[i] = self.node.reshape(start, left.shape)
+        return found
 
     # ------------------------------------------------------------------ one writing of the body
 
@@ -123,7 +144,7 @@ class Rolled:
         count_of_state = len(forms) + len(self.lists)
         given |= {rest[i]: Growing() for i in self.lists}
         for name, form, start in zip(self._tensors(rest[:count_of_state]), forms, first):
-            values.append(start if form.still else self._parameter(name, form, params))
+            values.append(start if form.still else self._counting(self._parameter(name, form, params), name, count))
             given[name] = values[-1]
         for name, scan in zip(rest[count_of_state:], scans):
             form = CarriedForm(scan.value.shape[1:], scan.value.dtype)
@@ -184,6 +205,15 @@ class Rolled:
             length_of(told, most - 1)
             count.told = None if told.told is None else told.told.reshape(())
         return count
+
+    def _counting(self, value: OnnxValue, name: str, count: OnnxValue) -> OnnxValue:
+        """A carried value, with what it is in round ``count`` if it counts."""
+        if name in self.plan.counters and count.told is not None and value.is_integer and value.size == 1:
+            first, step = self.plan.counters[name]
+            value.told = np.array(count.told.reshape(-1)[0] * step + first, object).reshape(value.shape)
+            low, high = sorted((first, first + step * (self.plan.most - 1)))
+            value.between = low, high
+        return value
 
     def _parameter(self, name: str, form: CarriedForm, params: list[Expr]) -> OnnxValue:
         if not is_open(form.shape) and 0 in form.shape:

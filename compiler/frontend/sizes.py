@@ -58,6 +58,13 @@ def _lengths(x: OnnxValue, room: bool = False) -> list[SizeLike]:
     return [length(x) if x.part is not None and x.part.axis == a else d for a, d in enumerate(x.shape)]
 
 
+def _length(x: OnnxValue, axis: int) -> SizeLike:
+    """The length of one axis as it is at run time, whatever other axes are."""
+    if is_open([x.shape[axis]]) or x.part is not None:
+        return _lengths(x)[axis]
+    return x.shape[axis]
+
+
 def _one(node: OnnxNode, shape: Sequence[SizeLike]) -> int | None:
     """The axis whose length is known at run time only, if there is one."""
     found = [a for a, d in enumerate(shape) if isinstance(d, Dim)]
@@ -221,7 +228,7 @@ def _bound(node: OnnxNode, bounds_: OnnxValue, index: int) -> SizeLike:
 
 def _cut(node: OnnxNode, x: OnnxValue, axis: int, begin: SizeLike, end: SizeLike, step: int) -> OnnxValue:
     """``x[begin:end]`` along an axis; in steps only where the bounds are known."""
-    room, total = x.shape[axis], _lengths(x)[axis]
+    room, total = x.shape[axis], _length(x, axis)
     first, last = _within(begin, total), _within(end, total)
     other = None if x.part is None or x.part.axis == axis else x.part
     if all(isinstance(v, int) for v in (begin, end, total)):
