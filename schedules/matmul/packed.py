@@ -70,6 +70,7 @@ def build_packed(request: Request, facts: MatmulFacts, tile: tuple[int, int] | N
 
 class _Matmul:
     family = "matmul"
+    fewer: int | None = None  # than so many rows there are, where lower tiles follow
 
     def __init__(self, request: Request, facts: MatmulFacts, tile: tuple[int, int]) -> None:
         self.request, self.facts, self.stored = request, facts, facts.output.dtype
@@ -106,8 +107,7 @@ class _Matmul:
     def build(self) -> Kernel:
         a = None if self.moved else self.ctx.buffer(self.facts.a)
         if self.facts.packs:
-            panels = self._panels, self._panel_elements, self.stored
-            b: Buffer = self.ctx.packed(Packed(f"w_{self.facts.b.name}", *panels))
+            b = self.ctx.packed(Packed(f"w_{self.facts.b.name}", self._panels, self._panel_elements, self.stored))
         else:
             b = self.ctx.buffer(self.facts.b)
         self._all_rows(a, self._pack(b) if self.packs_first else b)
@@ -129,18 +129,18 @@ class _Matmul:
             for region in self._regions():
                 self._region(region, a, b)
             return
-        rows, tallest, most = to_index(self.facts.rows), self.height, None
+        rows, tallest, self.fewer = to_index(self.facts.rows), self.height, None
         while True:
             enough = self.height == 1 or surely(lambda: self.facts.rows >= self.height)
             bounds = [] if enough else [rows >= self.height]
-            bounds += [] if most is None else [rows < most]
-            if most is None or may_lie(self.facts.rows, self.height, most):
+            bounds += [] if self.fewer is None else [rows < self.fewer]
+            if self.fewer is None or may_lie(self.facts.rows, self.height, self.fewer):
                 with self.k.when(tirx.all(*bounds)) if bounds else nullcontext():
                     for region in self._regions():
                         self._region(region, a, b)
             if enough:
                 break
-            most, self.height = self.height, -(-self.height // 2)
+            self.fewer, self.height = self.height, -(-self.height // 2)
         self.height = tallest
 
     def _regions(self) -> list[Region]:

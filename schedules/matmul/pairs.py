@@ -9,7 +9,8 @@
 
 Panels of B hold pairs of rows, rounded at compile time: [panel][K / 2][vectors][lanes], two bytes an element. Tiles,
 blocks, streams and hints are those of float32, of half as many steps. Where K is odd, zeros in both fill the last word.
-Rows in scratch lie an odd number of lines apart, so that those of a tile share no set of the first-level cache.
+Rows in scratch lie an odd number of lines apart, so that those of a tile share no set of the first-level cache. Of an
+open number of rows, blocks are as large as is best for the usual number; fewer than a tile has are in lower ones.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from ..emit.builder import STACK_BYTES
 from ..instructions.bf16_pairs import ATTRIBUTE, PAIR, dot, may_pair, pair_target, words
 from ..instructions.prefetch import LINE
 from ..math.bfloat16 import BITS, Narrow
-from ..words.dims import is_open
 from ..words.group import Kernel, Request
 from ..words.tvm_types import Buffer, Expr
 from .blocking import MatmulBlocks
@@ -54,11 +54,11 @@ class PairFacts(MatmulFacts):
 
 
 def fits_pairs(request: Request, facts: MatmulFacts) -> bool:
-    """True if the product may be computed so: float32 by a constant, but not by whole numbers, whose sums are exact; a
-    fixed number of rows, which are read along memory. Where memory goes before time, those of a tile fit the stack."""
+    """True if the product may be computed so: float32 by a constant, but not by whole numbers, whose sums are exact; of
+    rows that are read along memory. Where memory goes before time, those of a tile fit the stack."""
     if not may_pair(request.target, request.policy) or facts.output.dtype != "float32":
         return False
-    if not facts.packs or facts.b.is_whole or is_open(facts.output.shape):
+    if not facts.packs or facts.b.is_whole:
         return False
     assert request.group.anchor is not None
     height, _ = shared_tile(request, PairFacts(facts.a, facts.b, facts.output))
@@ -119,14 +119,21 @@ class _PairMatmul(_Matmul):
             return blocks
         return replace(blocks, rows=most, row_blocks=-(-self.facts.rows // most))
 
+    def _room(self, blocks: MatmulBlocks) -> int:
+        """Rows that a task has at most."""
+        most = max(blocks.rows, self.height)
+        if self.fewer is not None:
+            most = min(most, self.fewer - 1)
+        return most if self.open else min(self.facts.rows, most)
+
     def _steps_of_b(self) -> np.ndarray:
         return words(super()._steps_of_b())
 
     def _left_of_task(self, a: Buffer | None, batch: Expr, first: Expr, blocks: MatmulBlocks) -> Buffer:
         """The rows of a task in scratch, from the first one on that a tile may be moved back to."""
         k, facts, total = self.k, self.facts, self.facts.rows
-        size = min(total, max(blocks.rows, self.height))
-        cut = total % blocks.rows and total > blocks.rows
+        size = self._room(blocks)
+        cut = self.open or (total % blocks.rows and total > blocks.rows)
         self.start = self.bind(tirx.min(first, total - self.height), total) if cut else first
         count: Expr = tirx.min(total - self.start, size) if cut else size
         scratch = self._scratch(size)

@@ -229,7 +229,7 @@ def test_what_would_be_no_faster_stays_in_float32() -> None:
         assert kernel.schedule.endswith(", bfloat16") == taken, kernel.schedule
 
 
-def test_open_rows_and_whole_numbers_stay_in_float32() -> None:
+def test_whole_numbers_stay_in_float32() -> None:
     g = ModelGraph("whole")
     b = np.random.default_rng(0).integers(-9, 9, (333, 512)).astype("float32")
     whole = g.finish(y=g.op("MatMul", g.input("x", (128, 333)), g.weight("w", b)))
