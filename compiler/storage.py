@@ -23,8 +23,9 @@ def placed(build: Build, slices: Mapping[Value, tuple[Value, int]]) -> Places:
     fixed = (*build.graph.inputs, *build.graph.outputs, *build.closing)
     shared = (build.groups, build.layouts, build.views, slices, fixed)
     unit = policy.parts and has_matrix_unit(build.target)
-    if policy.precision == "bfloat16" and (unit or may_pair(build.target, policy)):
-        found = store_narrow(*shared, policy.layers)
+    pairs = may_pair(build.target, policy)
+    if policy.precision == "bfloat16" and (unit or pairs):
+        found = store_narrow(*shared, policy.layers, opens=pairs)
     elif policy.precision == "float16" and build.target.in_halves and policy.layers is None:
         found = store_narrow(*shared, kind="float16", fits=_fits(build.options.halves or {}))
     else:

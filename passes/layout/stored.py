@@ -13,7 +13,7 @@ pool, norm or move of what such a layer made. All others stay in float32:
 - the last sums before the outputs, whose rounding a user sees, or a softmax enlarges;
 - what operators read or make that find positions by numbers (samplings, the largest of many, indices);
 - what operators of loops of their own read and make, who know float32 alone;
-- open sizes;
+- open sizes, unless ``opens``;
 - and of float16 what may leave its range: ``fits`` says of a node whether what it makes stays within.
 
 A float16 value that a group writes beside itself widened, which is stored as float16 again, lies in memory once:
@@ -61,6 +61,7 @@ def store_narrow(
     layers: Layers | None = None,
     kind: str = NAME,
     fits: Callable[[Node], bool] = lambda _: True,
+    opens: bool = False,
 ) -> Stored:
     """The layouts with all that may be stored as ``kind``. ``fixed``: inputs and outputs of the model, and what else
     stays in float32. Where ``layers`` have precisions of their own, no number is rounded that they would not round:
@@ -79,7 +80,8 @@ def store_narrow(
         rounded = {v for v, alike in read if alike} - {v for v, alike in read if not alike}
     left = {shared.of(v) for v in fixed}
     left |= {shared.of(v) for g in groups if _is_exact(g) for v in (*g.inputs, *g.outputs)}
-    left |= {shared.of(v) for v in values if v.dtype != WIDE or v.constant is not None or is_open(v.shape)}
+    left |= {shared.of(v) for v in values if v.dtype != WIDE or v.constant is not None}
+    left |= {shared.of(v) for v in values if not opens and is_open(v.shape)}
     if kind != NAME:
         makers = {r: n for g in groups for n in g.nodes for r in n.results}
         left |= {shared.of(v) for v in values if v in makers and not fits(makers[v])}

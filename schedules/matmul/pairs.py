@@ -25,6 +25,7 @@ from ..emit.builder import STACK_BYTES
 from ..instructions.bf16_pairs import ATTRIBUTE, PAIR, dot, may_pair, pair_target, words
 from ..instructions.prefetch import LINE
 from ..math.bfloat16 import BITS, Narrow
+from ..words.dims import minimum
 from ..words.group import Kernel, Request
 from ..words.tvm_types import Buffer, Expr
 from .blocking import MatmulBlocks
@@ -147,6 +148,8 @@ class _PairMatmul(_Matmul):
     def _scratch(self, rows: int) -> Buffer:
         """Memory for so many rows, of which large ones count as what they take, not for more."""
         k, size, known = self.k, rows * self.stride * BYTES, self.k.workspace
+        if self.open and size > STACK_BYTES:
+            return k.local("rows", BITS, minimum(self.facts.rows, rows) * self.stride, "global")
         scratch = k.local("rows", BITS, rows * self.stride, "global")
         k.workspace = known + (size + LINE if size > STACK_BYTES else 0)
         return scratch

@@ -264,7 +264,8 @@ def _large(request: Request, flat: bool, first: BoxKernel) -> BoxKernel | None:
     that the build plans for are such: twice the machine code of a layer, for little of what a network takes."""
     (output, *others), least = request.group.outputs, request.target.fitted.memory.past
     low, high = bounds(output.bytes)
-    if others or output.dtype != "float32" or not low <= least < high or not can_stream(request.target):
+    wide = request.layout(output).held(output.dtype) == "float32"
+    if others or not wide or not low <= least < high or not can_stream(request.target):
         return None
     planned = usual(output.bytes) * math.prod(PLANNED[1] if is_open([d]) else 1 for d in output.shape[2:])
     if planned <= least:

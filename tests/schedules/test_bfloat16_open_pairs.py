@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from bfloat16_sums import rounded
 from compiled import native
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.runtime.loader import LoadedModel, load
@@ -35,10 +35,6 @@ needs_pairs = pytest.mark.skipif(
 def wherever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it would not pay."""
     monkeypatch.setattr(select, "pairs_expected", fits_pairs)
-
-
-def rounded(x: np.ndarray) -> np.ndarray:
-    return x.astype(ml_dtypes.bfloat16).astype("float64")
 
 
 def weights_of(model: onnx.ModelProto) -> list[np.ndarray]:

@@ -8,10 +8,10 @@ import shutil
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 import tvm.relax
+from bfloat16_sums import convolved, rounded
 from compiled import Compiled, module_of, native, staged, weight
 from halotile.benchmarks import machine_code as m
 from halotile.benchmarks.graph import ModelGraph
@@ -47,18 +47,6 @@ def random(seed: int, *shapes: tuple[int, ...]) -> list[np.ndarray]:
     return [generator.standard_normal(shape).astype("float32") for shape in shapes]
 
 
-def rounded(x: np.ndarray) -> np.ndarray:
-    return x.astype(ml_dtypes.bfloat16).astype("float32")
-
-
-def convolved(x: np.ndarray, w: np.ndarray, stride: int, pad: int, dilation: int) -> np.ndarray:
-    padded = np.pad(x.astype("float64"), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-    size = [(k - 1) * dilation + 1 for k in w.shape[2:]]
-    windows = np.lib.stride_tricks.sliding_window_view(padded, size, axis=(2, 3))[:, :, ::stride, ::stride]
-    taps = windows[..., ::dilation, ::dilation]
-    return np.einsum("nihwyx,oiyx->nohw", taps, w.astype("float64"), optimize=True)
-
-
 def body(w: np.ndarray, bias: np.ndarray, stride: int, pad: int, dilation: int, first: Any = None) -> Any:
     """A layer behind one that stores bfloat16: of weights ``first``, or such as keep what is not negative as it is."""
     channels = w.shape[1]
@@ -91,7 +79,7 @@ def test_products_are_those_of_the_nearest_numbers(case: Any) -> None:
     """With a bias, a residual and an activation behind it, and the same bits by any number of tasks."""
     shape, outputs, kernel, *window = case
     x, w, bias = random(1, shape, (outputs, shape[1], *kernel), (outputs,))
-    x = rounded(x)
+    x = rounded(x).astype("float32")
     w /= np.float32(np.sqrt(w[0].size))
     wanted = convolved(np.maximum(x, 0), rounded(w), *window)
     (other,) = random(2, wanted.shape)

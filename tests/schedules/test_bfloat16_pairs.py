@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from bfloat16_sums import rounded
 from compiled import Compiled, module_of, native, staged, weight
 from halotile import compile as compile_model
 from halotile.benchmarks import machine_code as m
@@ -58,10 +59,6 @@ SHAPES: list[tuple[tuple[int, ...], int]] = [
 def random(seed: int, *shapes: tuple[int, ...]) -> list[np.ndarray]:
     generator = np.random.default_rng(seed)
     return [generator.standard_normal(shape).astype("float32") for shape in shapes]
-
-
-def rounded(x: np.ndarray) -> np.ndarray:
-    return x.astype(ml_dtypes.bfloat16).astype("float64")
 
 
 def product(a: Any, b: np.ndarray) -> Any:

@@ -172,8 +172,7 @@ def joined(g: Grown, x: Made) -> Made | None:
 
 def tokens(g: Grown, x: Made) -> Made:
     """The pixels as rows."""
-    n, c, h, w = x.shape
-    rows = g.op("Reshape", x, g.ints_const(n, c, h * w))
+    rows = g.op("Reshape", x, g.ints_const(0, x.shape[1], -1))
     return g.op("Transpose", rows, perm=[0, 2, 1])
 
 
@@ -195,18 +194,18 @@ def normed(g: Grown, x: Made) -> Made:
 
 
 def attention(g: Grown, x: Made) -> Made | None:
-    n, rows, f = x.shape
+    _, rows, f = x.shape
     if rows > 160:
         return None
     heads, size = g.pick(1, 2, 3), g.pick(5, 8, 16)
     q, k, v = (
         g.op("Transpose", g.op("Reshape", g.op("MatMul", x, g.net.weight(f, heads * size, fan=f, scale=1.0)),
-                               g.ints_const(n, rows, heads, size)), perm=perm)
+                               g.ints_const(0, 0, heads, size)), perm=perm)
         for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
     )  # fmt: skip
     scores = g.op("Mul", g.op("MatMul", q, k), g.net.const(np.float32(size**-0.5)))
     mixed = g.op("MatMul", g.op("Softmax", scores, axis=-1), v)
-    return g.op("Reshape", g.op("Transpose", mixed, perm=[0, 2, 1, 3]), g.ints_const(n, rows, heads * size))
+    return g.op("Reshape", g.op("Transpose", mixed, perm=[0, 2, 1, 3]), g.ints_const(0, 0, heads * size))
 
 
 def skipped(g: Grown, x: Made) -> Made:

@@ -267,7 +267,7 @@ def _bytes(
 ) -> dict[Value, int]:
     """Bytes of windows of ``rows`` and ``columns`` of each ``inner`` member, at the typical sizes."""
     values = [(v, _layout(v, layouts, rows[i], columns[i])) for i in inner for v in groups[i].outputs]
-    return {v: usual(layout.elements * dtype_bytes(v.dtype)) for v, layout in values}
+    return {v: usual(layout.elements * dtype_bytes(layout.held(v.dtype))) for v, layout in values}
 
 
 def _positions(
@@ -291,8 +291,8 @@ def _positions(
 
 def _layout(value: Value, layouts: Mapping[Value, Layout], rows: SizeLike, columns: SizeLike) -> Layout:
     """That of a window of ``rows`` and ``columns``."""
-    known = layouts.get(value)
-    return Layout.blocked((*value.shape[:2], rows, columns), known.block if known is not None else 0)
+    known, shape = layouts.get(value), (*value.shape[:2], rows, columns)
+    return known.alike(shape) if known is not None else Layout.blocked(shape, 0)
 
 
 def _grown(own: Sequence[SizeLike], every: Sequence[SizeLike], once: SizeLike) -> list[SizeLike]:
@@ -328,14 +328,14 @@ def _windows(
         first, last = (member, own[0].reader) if brief else (0, len(groups))
         for value in group.outputs:
             layout = _layout(value, layouts, held[member], widths[member])
-            size = aligned(layout.elements * dtype_bytes(value.dtype))
+            size = aligned(layout.elements * dtype_bytes(layout.held(value.dtype)))
             shapes.append(layout)
             sizes.append(size)
             values.append(value)
             lives.append(Life(max(ALIGNMENT, usual(size)), first, last))
             if every is not None:
                 all_ = _layout(value, layouts, every[0][member], every[1][member])
-                size = aligned(all_.elements * dtype_bytes(value.dtype))
+                size = aligned(all_.elements * dtype_bytes(all_.held(value.dtype)))
             whole_sizes.append(size)
             short.append(Life(max(ALIGNMENT, usual(size)), member, max(link.reader for link in own)))
     offsets, total = _placed(lives, sizes)

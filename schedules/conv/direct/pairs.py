@@ -9,7 +9,8 @@
 
 The direct convolution of float32 (:mod:`.kernel`) with half of its steps, for data that lie as bfloat16 in blocks of
 channels: a pair is a word of memory. Channels are an even number, so that no word has one that is not there, whose
-memory may hold anything. Rows that register tiles leave over have a tile of their own.
+memory may hold anything. Rows that register tiles leave over have a tile of their own. Images of open size take boxes,
+of several tiles the one that fits them best (:mod:`.tile_set`); lines of open length lower ones (:mod:`..narrower`).
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ from ...kernel.unrolled_steps import unrolled
 from ...math.bfloat16 import NAME
 from ...words.choice import AlgorithmRefusal, Choice
 from ...words.group import Kernel, Packed, Request, Value
+from ...words.sizes import usual
 from ...words.tvm_types import Buffer, Expr
 from ..algorithm import ConvAlgorithm
 from ..amx.choose import float_cycles
 from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
-from ..register_tile import Space, Tile, choose_tile, left_over
+from ..narrower import each_width
+from ..register_tile import Space, Tile, choose_tile, left_over, spread_tile
 from ..residual_in_place import taken_over
 from ..weight_prefetch import prefetch
+from .tile_set import tile_set
 
 SHARE = 0.6  # of the time of the direct form in float32
 
@@ -40,7 +44,7 @@ SHARE = 0.6  # of the time of the direct form in float32
 def fits_pairs(request: Request, facts: ConvFacts) -> bool:
     """True if a convolution may be computed so."""
     group, layout = request.group, request.layout(facts.data)
-    if not may_pair(request.target, request.policy) or facts.output.dtype != "float32" or facts.sizes is not None:
+    if not may_pair(request.target, request.policy) or facts.output.dtype != "float32":
         return False
     if layout.stored != NAME or facts.empty or facts.fill or facts.groups > 1 or facts.weight.is_whole:
         return False
@@ -49,13 +53,20 @@ def fits_pairs(request: Request, facts: ConvFacts) -> bool:
     return inside and facts.channels % PAIR == 0 and layout.block == lanes == request.layout(group.outputs[0]).block
 
 
+def pair_space(request: Request, facts: ConvFacts) -> Space:
+    """What the register tile is chosen for."""
+    blocks = -(-facts.outputs // request.target.lanes())
+    height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 and facts.sizes is None else 1
+    return Space(height, facts.out_spatial[-1], blocks, blocks, mixed=_is_mixed(request, facts))
+
+
 def pair_tile(request: Request, facts: ConvFacts) -> Tile:
     """The register tile: that of float32."""
-    blocks = -(-facts.outputs // request.target.lanes())
-    height = facts.out_spatial[-2] if len(facts.out_spatial) > 1 else 1
+    space, target, box = pair_space(request, facts), pair_target(request.target), request.box
+    if box is not None and box.spread:
+        return spread_tile(target, space, box.spread_of(space.height, space.width))
     workers = 1 if facts.batch % request.workers == 0 else request.workers
-    space = Space(height, facts.out_spatial[-1], blocks, blocks, mixed=_is_mixed(request, facts))
-    return choose_tile(pair_target(request.target), space, workers, facts.taps == 1)
+    return choose_tile(target, space, workers, facts.taps == 1)
 
 
 def build_pairs(request: Request, facts: ConvFacts, tile: Tile) -> Kernel:
@@ -65,9 +76,18 @@ def build_pairs(request: Request, facts: ConvFacts, tile: Tile) -> Kernel:
     weights = ctx.packed(Packed(f"w_{facts.weight.name}", packed), narrow=False)
     ctx.k.attributes[ATTRIBUTE] = 1
     left = left_over(tile, facts.out_spatial[-2]) if _is_mixed(request, facts) else None
-    conv = ConvKernel(request, facts, tile, lanes, ctx)
+    for narrow in each_width(ctx, facts, tile):
+        _emit(ConvKernel(request, facts, narrow, lanes, ctx), weights, packed, left)
+    tiles = [tile] if left is None else [tile, left]
+    form = f"direct conv C{lanes}, tile {' and '.join(map(str, tiles))}, bfloat16"
+    return finish(ctx, form, facts.flops, tiles)
+
+
+def _emit(conv: ConvKernel, weights: Buffer, packed: np.ndarray, left: Tile | None) -> None:
+    """The tasks of the kernel. ``left``: the tile of the rows that are left over, if any."""
+    request, facts, tile = conv.request, conv.facts, conv.tile
     conv.far = packed.nbytes > request.target.l2_bytes // 2
-    if packed.nbytes > facts.data.elements * 2:
+    if packed.nbytes > usual(facts.data.elements) * 2:
         conv.order = "groups"
     groups, conv.mixed = conv.channel_blocks // tile.blocks, left is not None
     with conv.tasks(groups) as (n, group, origins):
@@ -80,9 +100,6 @@ def build_pairs(request: Request, facts: ConvFacts, tile: Tile) -> Kernel:
                 _columns(conv, weights, *at)
             with conv.k.when(conv.row >= rows):
                 _columns(replace(conv, tile=left, whole=tile), weights, *at)
-    tiles = [tile] if left is None else [tile, left]
-    form = f"direct conv C{lanes}, tile {' and '.join(map(str, tiles))}, bfloat16"
-    return finish(ctx, form, facts.flops, tiles)
 
 
 def pack_pairs(facts: ConvFacts, blocks: int, lanes: int) -> np.ndarray:
@@ -100,7 +117,8 @@ def pack_pairs(facts: ConvFacts, blocks: int, lanes: int) -> np.ndarray:
 
 def _is_mixed(request: Request, facts: ConvFacts) -> bool:
     """True if rows that a register tile leaves over have one of their own."""
-    return request.box is None and len(facts.out_spatial) == 2 and request.target.fma_ports > 1
+    whole = request.box is None and facts.edges is None and len(facts.out_spatial) == 2
+    return whole and request.target.fma_ports > 1
 
 
 def _columns(conv: ConvKernel, weights: Buffer, panel: int, n: Expr, group: Expr, origins: list[Expr]) -> None:
@@ -121,9 +139,9 @@ def _sums(conv: ConvKernel, weights: Buffer, base: Expr, n: Expr, origins: list[
     for first, number, size in ((0, whole, lanes), (whole, 1, rest)):
         if not number or not size:
             continue
-        steps = size // PAIR
-        with k.loop(number, name="cb") as cb:
-            conv.ctx.ranged(cb, number)
+        steps, kept = size // PAIR, conv.of_any_size and size == lanes
+        with k.loop(number, name="cb", kept=kept) as cb:
+            conv.ctx.ranged(cb, max(number, 1 + kept))
             block = first + cb
             conv.begins(n, (block, 0), origins, column)
             with conv.taps(cb) as (index, taps), unrolled(conv.ctx, conv.request.target, steps, "c") as pair:
@@ -159,6 +177,7 @@ class PairConv(ConvAlgorithm):
     """Direct convolutions of data that lie as bfloat16. The plan is the register tile."""
 
     name = "pairs of bfloat16"
+    any_size = True
     boxes_in_place = True
 
     def offers(self, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
@@ -175,8 +194,17 @@ class PairConv(ConvAlgorithm):
     def smaller(self, plan: Tile, least: tuple[int, int], times: int) -> Tile | None:
         return plan.smaller(times)
 
+    def peers(self, request: Request, facts: ConvFacts, plan: Tile) -> Sequence[tuple[Tile, float]]:
+        box = request.box
+        if box is None or not box.spread or request.limits.once:
+            return ()
+        space = pair_space(request, facts)
+        return tile_set(pair_target(request.target), space, box.spread_of(space.height, space.width), plan)
+
     def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Tile]]:
         return ([pair_tile(request, facts)],) if fits_pairs(request, facts) else ()
 
     def overwrites(self, request: Request, facts: ConvFacts, plan: Tile) -> tuple[Value, ...]:
+        if facts.sizes is not None:
+            return ()  # the last tile of a row computes some outputs again
         return taken_over(request, facts, (1 if _is_mixed(request, facts) else plan.rows, plan.columns))

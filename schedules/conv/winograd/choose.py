@@ -86,9 +86,10 @@ def best_alike(target: Target, facts: ConvFacts, plan: WinogradPlan) -> Winograd
     return plan
 
 
-def still_pays(target: Target, facts: ConvFacts, plan: WinogradPlan) -> bool:
+def still_pays(target: Target, facts: ConvFacts, plan: WinogradPlan, share: float = 1.0) -> bool:
     """True if ``plan``, which was chosen for an image of another size, is expected to be faster than direct
-    convolutions at that of ``facts``, in strips of as many tiles as there are."""
+    convolutions, of which the best takes a ``share`` of float32's time, at that of ``facts``, in strips of as many
+    tiles as there are."""
     layer = Layer.of(facts)
     if not fits(layer, plan.transform):
         return False
@@ -98,7 +99,7 @@ def still_pays(target: Target, facts: ConvFacts, plan: WinogradPlan) -> bool:
     strips = -(-total // plan.strip)
     own = replace(plan, tiles=(rows, columns), strip=-(-total // strips), strips=strips)
     reached = 1.0 if plan.products else reached_share(target, layer, plan.transform)
-    return plan_cycles(target, layer.channels, own) / reached <= MANY_SIZES * direct_cycles(target, facts)
+    return plan_cycles(target, layer.channels, own) / reached <= MANY_SIZES * share * direct_cycles(target, facts)
 
 
 def best_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> WinogradPlan | None:
