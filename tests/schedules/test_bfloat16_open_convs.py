@@ -40,14 +40,15 @@ class Case:
     pad: int = 0
     dilation: int = 1
     residual: bool = False
+    groups: int = 1
 
     @property
     def rank(self) -> int:
         return len(self.kernel)
 
     @property
-    def window(self) -> tuple[int, int, int]:
-        return self.stride, self.pad, self.dilation
+    def window(self) -> tuple[int, int, int, int]:
+        return self.stride, self.pad, self.dilation, self.groups
 
     @property
     def least(self) -> tuple[int, ...]:
@@ -55,7 +56,7 @@ class Case:
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
         random = np.random.default_rng(7)
-        w = random.standard_normal((self.outputs, self.channels, *self.kernel)).astype("float32")
+        w = random.standard_normal((self.outputs, self.channels // self.groups, *self.kernel)).astype("float32")
         return w / np.float32(np.sqrt(w[0].size)), random.standard_normal(self.outputs).astype("float32")
 
     def model(self) -> onnx.ModelProto:
@@ -67,7 +68,7 @@ class Case:
             "pads": [self.pad] * (2 * self.rank),
             "dilations": [self.dilation] * self.rank,
         }
-        y = g("Conv", g("Relu", g("Conv", x, same)), g.constant(w), g.constant(bias), **window)
+        y = g("Conv", g("Relu", g("Conv", x, same)), g.constant(w), g.constant(bias), group=self.groups, **window)
         y = g("Add", y, x) if self.residual else y
         g.output(g("Relu", y), 2 + self.rank)
         return g.model()
@@ -90,6 +91,10 @@ CASES = {
     "3x3 stride": Case(50, 33, (3, 3), stride=2, pad=1),
     "5x5": Case(6, 70, (5, 5), pad=2),
     "2x1 dilated": Case(96, 17, (2, 1), dilation=2),
+    "1x1 odd": Case(35, 48, (1, 1)),
+    "3x3 odd": Case(21, 32, (3, 3), pad=1),
+    "3x3 groups": Case(96, 64, (3, 3), pad=1, groups=2),
+    "1x1 groups": Case(48, 48, (1, 1), groups=3),
     "1x3 line": Case(40, 48, (3,), pad=1),
     "1x5 line": Case(16, 33, (5,), stride=2),
 }

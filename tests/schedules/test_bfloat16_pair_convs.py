@@ -30,15 +30,22 @@ needs_pairs = pytest.mark.skipif(
 )
 needs_objdump = pytest.mark.skipif(shutil.which("objdump") is None, reason="NOT RUN: there is no objdump")
 
-# data, outputs, kernel, strides, padding, dilation: primes, channels that fill no block, one row, several images
-CASES: list[tuple[tuple[int, ...], int, tuple[int, ...], int, int, int]] = [
-    ((1, 64, 13, 11), 48, (1, 1), 1, 0, 1),
-    ((1, 34, 7, 17), 37, (3, 3), 1, 1, 1),
-    ((2, 50, 29, 31), 33, (3, 3), 2, 1, 1),
-    ((3, 16, 1, 41), 16, (1, 5), 1, 0, 1),
-    ((1, 6, 23, 19), 70, (5, 5), 1, 2, 1),
-    ((1, 96, 37, 5), 17, (2, 1), 1, 0, 2),
-    ((1, 322, 7, 7), 530, (1, 1), 1, 0, 1),
+# data, outputs, kernel, strides, padding, dilation, groups: primes, channels that fill no block or are odd, one row,
+# several images
+CASES: list[tuple[tuple[int, ...], int, tuple[int, ...], int, int, int, int]] = [
+    ((1, 64, 13, 11), 48, (1, 1), 1, 0, 1, 1),
+    ((1, 34, 7, 17), 37, (3, 3), 1, 1, 1, 1),
+    ((2, 50, 29, 31), 33, (3, 3), 2, 1, 1, 1),
+    ((3, 16, 1, 41), 16, (1, 5), 1, 0, 1, 1),
+    ((1, 6, 23, 19), 70, (5, 5), 1, 2, 1, 1),
+    ((1, 96, 37, 5), 17, (2, 1), 1, 0, 2, 1),
+    ((1, 322, 7, 7), 530, (1, 1), 1, 0, 1, 1),
+    ((1, 5, 19, 23), 37, (3, 3), 1, 1, 1, 1),
+    ((2, 33, 13, 11), 48, (1, 1), 1, 0, 1, 1),
+    ((1, 47, 17, 9), 50, (3, 3), 2, 1, 1, 1),
+    ((1, 64, 13, 11), 128, (3, 3), 1, 1, 1, 2),
+    ((2, 48, 7, 29), 48, (1, 1), 1, 0, 1, 3),
+    ((1, 256, 14, 5), 192, (3, 3), 2, 1, 1, 4),
 ]
 
 
@@ -47,15 +54,17 @@ def random(seed: int, *shapes: tuple[int, ...]) -> list[np.ndarray]:
     return [generator.standard_normal(shape).astype("float32") for shape in shapes]
 
 
-def body(w: np.ndarray, bias: np.ndarray, stride: int, pad: int, dilation: int, first: Any = None) -> Any:
+def body(
+    w: np.ndarray, bias: np.ndarray, stride: int, pad: int, dilation: int, groups: int = 1, first: Any = None
+) -> Any:
     """A layer behind one that stores bfloat16: of weights ``first``, or such as keep what is not negative as it is."""
-    channels = w.shape[1]
+    channels = w.shape[1] * groups
     same = np.eye(channels, dtype="float32") if first is None else first
     same = same.reshape(channels, channels, 1, 1)
 
     def made(x: Any, other: Any) -> Any:
         before = R.nn.relu(R.nn.conv2d(x, weight(same)))
-        y = R.nn.conv2d(before, weight(w), strides=stride, padding=pad, dilation=dilation)
+        y = R.nn.conv2d(before, weight(w), strides=stride, padding=pad, dilation=dilation, groups=groups)
         return R.nn.relu(R.add(R.add(y, weight(bias.reshape(1, -1, 1, 1))), other))
 
     return made
@@ -78,7 +87,8 @@ def wherever(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_products_are_those_of_the_nearest_numbers(case: Any) -> None:
     """With a bias, a residual and an activation behind it, and the same bits by any number of tasks."""
     shape, outputs, kernel, *window = case
-    x, w, bias = random(1, shape, (outputs, shape[1], *kernel), (outputs,))
+    *_, groups = window
+    x, w, bias = random(1, shape, (outputs, shape[1] // groups, *kernel), (outputs,))
     x = rounded(x).astype("float32")
     w /= np.float32(np.sqrt(w[0].size))
     wanted = convolved(np.maximum(x, 0), rounded(w), *window)
@@ -97,14 +107,15 @@ def test_products_are_those_of_the_nearest_numbers(case: Any) -> None:
 
 
 @needs_pairs
+@pytest.mark.parametrize("channels", [34, 31])
 @pytest.mark.usefixtures("wherever")
-def test_nan_and_infinity_reach_their_windows_and_no_other() -> None:
+def test_nan_and_infinity_reach_their_windows_and_no_other(channels: int) -> None:
     """What lies behind the last channel, and beside the image, is multiplied by nothing."""
-    x, w, bias = random(3, (1, 34, 23, 29), (33, 34, 3, 3), (33,))
-    w, first = np.abs(w) + np.float32(0.1), np.full((34, 34), 0.03, "float32")
-    x[0, 33, 5, 7], x[0, 0, 15, 20] = np.nan, np.inf
+    x, w, bias = random(3, (1, channels, 23, 29), (33, channels, 3, 3), (33,))
+    w, first = np.abs(w) + np.float32(0.1), np.full((channels, channels), 0.03, "float32")
+    x[0, -1, 5, 7], x[0, 0, 15, 20] = np.nan, np.inf
     nothing = np.zeros((1, 33, 23, 29), "float32")
-    compiled = built([x, nothing], body(w, bias, 1, 1, 1, first))
+    compiled = built([x, nothing], body(w, bias, 1, 1, 1, first=first))
     assert any(FORM.fullmatch(k.schedule) for k in compiled.build.kernels)
     for poison in (0xFF, 0x7F):
         (y,) = compiled.run([x, nothing], poison=poison)
@@ -117,12 +128,12 @@ def test_nan_and_infinity_reach_their_windows_and_no_other() -> None:
 # -- which targets, on any machine ----------------------------------------------------------------
 
 
-def chain(channels: int = 64, kernel: int = 1) -> Any:
+def chain(channels: int = 64, kernel: int = 1, groups: int = 1) -> Any:
     g, pad = ModelGraph("chain"), kernel // 2
     y = g.input("x", (1, channels, 28, 28))
     for i in range(3):
-        (w,) = random(i, (channels, channels, kernel, kernel))
-        y = g.op("Relu", g.op("Conv", y, g.weight(f"w{i}", w), pads=[pad] * 4))
+        (w,) = random(i, (channels, channels // groups, kernel, kernel))
+        y = g.op("Relu", g.op("Conv", y, g.weight(f"w{i}", w), pads=[pad] * 4, group=groups))
     return g.finish(y=y)
 
 
@@ -151,7 +162,12 @@ def test_other_targets_have_none(target: str) -> None:
     assert not any(FORM.fullmatch(k.schedule) for k in planned(chain(), NAMED[0], precision="float32").kernels)
 
 
-def test_odd_channels_and_a_faster_transform_stay_in_float32() -> None:
-    assert planned(chain(65), NAMED[0]).report["precision"]["kernels"] == 0
+def test_odd_channels_and_groups_of_whole_blocks_are_pairs() -> None:
+    for model in (chain(65), chain(64, groups=2), chain(48, 3, groups=3)):
+        assert planned(model, NAMED[0]).report["precision"]["kernels"] == 2
+
+
+def test_many_groups_and_a_faster_transform_stay_in_float32() -> None:
+    assert planned(chain(64, groups=16), NAMED[0]).report["precision"]["kernels"] == 0
     deep = planned(chain(256, 3), NAMED[0])
     assert [k.schedule.split()[0] for k in deep.kernels].count("winograd") == 3

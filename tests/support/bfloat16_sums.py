@@ -11,8 +11,11 @@ def rounded(x: np.ndarray) -> np.ndarray:
     return x.astype(ml_dtypes.bfloat16).astype("float64")
 
 
-def convolved(x: np.ndarray, w: np.ndarray, stride: int, pad: int, dilation: int) -> np.ndarray:
+def convolved(x: np.ndarray, w: np.ndarray, stride: int, pad: int, dilation: int, groups: int = 1) -> np.ndarray:
     """A convolution with the same stride, padding and dilation along each axis."""
+    if groups > 1:
+        parts = zip(np.split(x, groups, axis=1), np.split(w, groups))
+        return np.concatenate([convolved(a, b, stride, pad, dilation) for a, b in parts], axis=1)
     rank = x.ndim - 2
     padded = np.pad(x.astype("float64"), ((0, 0), (0, 0), *[(pad, pad)] * rank))
     size = [(k - 1) * dilation + 1 for k in w.shape[2:]]

@@ -13,7 +13,7 @@ from ...words.dims import is_open
 from ...words.group import Kernel, Request, Value
 from ..algorithm import ConvAlgorithm, Held
 from ..box_cost import Costing, MemberCost, direct_cost
-from ..direct.pairs import SHARE, fits_pairs
+from ..direct.pairs import pair_share
 from ..facts import ConvFacts
 from ..residual_in_place import taken_over
 from .choose import (
@@ -97,8 +97,7 @@ class Winograd(ConvAlgorithm):
         return best_alike(self.target_of(request), facts, plan)
 
     def pays(self, request: Request, facts: ConvFacts, plan: WinogradPlan) -> bool:
-        share = SHARE if fits_pairs(request, facts) else 1.0
-        return still_pays(self.target_of(request), facts, plan, share)
+        return still_pays(self.target_of(request), facts, plan, pair_share(request, facts))
 
     def loads(self, facts: ConvFacts, plan: WinogradPlan) -> float | None:
         return None if plan.plain else plan.groups * plan.planes * plan.transform.reads
