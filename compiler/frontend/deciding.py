@@ -50,12 +50,14 @@ def deciding(expr: Expr) -> tuple[str, ...]:
         if bound is not None:
             pending.extend(relax.analysis.free_vars(bound))
     found = [spec for variable, spec in known.names.items() if variable in seen]
-    settings = all(s.shape == () or len(s.shape) == 1 and _few(s.shape[0]) for s in found)
+    settings = all(s.shape == () or len(s.shape) == 1 and _few(s) for s in found)
     return tuple(spec.name for spec in found) if settings else ()
 
 
-def _few(length: SizeLike) -> bool:
-    return isinstance(length, int) and length <= SETTING
+def _few(listed: TensorSpec) -> bool:
+    """Whether a list is short, or is of whole numbers and of any length, as exporters leave a size's two."""
+    length: SizeLike = listed.shape[0]
+    return length <= SETTING if isinstance(length, int) else listed.dtype in ("int32", "int64")
 
 
 def flags(names: tuple[str, ...]) -> str:

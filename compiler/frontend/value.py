@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...schedules.words.size_like import SizeLike
 
 LARGE = 1 << 20  # bytes from which a constant is worth sharing instead of copying
+_SEVERAL = ("sizes", "starts", "ends", "axes", "pads", "repeats", "scales", "steps", "points", "weights", "indices")
 PLAIN = frozenset(
     "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64".split()
 )  # the types that run; others may only be folded away
@@ -214,9 +215,15 @@ def unknown(what: str, value: OnnxValue) -> Refusal:
     """The statement that ``what``, which ``value`` holds, is needed at compile time. The model's user can give the
     contents of an input, or of those that it is computed from."""
     hint, names = "", deciding(value._expr) if value.input is None else (value.input,)
+    several = what.startswith("its ") and what.endswith(_SEVERAL)
+    told = "is computed at run time; it must be a constant"
+    it, one = "it follows", "it one"
+    if several:
+        told = "are computed at run time; they must be constants"
+        it, one = "they follow", "them constants"
     if value.input is not None:
         name = value.input
         hint = f": --fix {name}=VALUE makes the model's input '{name}' one (from Python fixed={{{name!r}: VALUE}})"
     elif names:
-        hint = f": it follows from {', '.join(map(repr, names))}, and {flags(names)} makes it one"
-    return Refusal(f"{what} is computed at run time; it must be a constant{hint}", names)
+        hint = f": {it} from {', '.join(map(repr, names))}, and {flags(names)} makes {one}"
+    return Refusal(f"{what} {told}{hint}", names)

@@ -184,7 +184,8 @@ def value_of(dim: SizeLike, values: Mapping[str, int]) -> int:
                 factor = factor * values[atom.text]
                 continue
             a, b = (value_of(o, values) for o in atom.operands)
-            factor = factor * (a // b if atom.kind == "floor" else max(a, b) if atom.kind == "max" else min(a, b))
+            whole = a // b if atom.kind == "floor" and b else 0  # by zero nothing, as the library counts
+            factor = factor * (whole if atom.kind == "floor" else max(a, b) if atom.kind == "max" else min(a, b))
         total += factor
     return int(total)
 

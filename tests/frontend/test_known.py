@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -78,14 +79,17 @@ def test_a_refusal_names_the_input_that_may_be_fixed(operator: str) -> None:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     with pytest.raises(errors.UnsupportedError) as refused:
         halotile.compile(proto)
-    assert "'it'" in str(refused.value) and "it must be a constant: --fix how many=VALUE makes" in str(refused.value)
+    assert "'it'" in str(refused.value) and re.search(
+        "must be (a constant|constants): --fix how many=VALUE makes", str(refused.value)
+    )
     assert "fixed={'how many': VALUE}" in str(refused.value)
     assert halotile.compile(proto, fixed={"how many": [1] if operator == "ReduceSum" else 1}).verify().ok
     inner = [helper.make_node("Abs", ["how many"], ["many"]), *nodes]
     for each in inner[1:]:
         each.input[:] = ["many" if name == "how many" else name for name in each.input]
     graph = helper.make_graph(inner, "g", [x, k], [y])
-    with pytest.raises(errors.UnsupportedError, match="it must be a constant: it follows from 'how many', and --fix"):
+    told = "must be (a constant: it|constants: they) follows? from 'how many', and --fix"
+    with pytest.raises(errors.UnsupportedError, match=told):
         halotile.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
 
 

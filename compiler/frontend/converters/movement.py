@@ -11,7 +11,7 @@ from tvm import relax
 
 from ....schedules.operators.movement import MOST_PARTS
 from ....schedules.words.cases import settled
-from ....schedules.words.dims import Dim, Open, Size, bounds, is_open, maximum, minimum, quotient
+from ....schedules.words.dims import Dim, Open, Size, bounds, floor_div, is_open, maximum, minimum, quotient
 from ....schedules.words.refusal import Refusal
 from ..implied import broadcast, equal, learn_at_least, learn_at_most, require_at_least, require_equal
 from ..node import OnnxNode, normal_axes, normal_axis
@@ -44,9 +44,13 @@ def reshape(node: OnnxNode) -> OnnxValue:
         target = [x.shape[i] if d == 0 else d for i, d in enumerate(target)]
     if target.count(-1) == 1:
         rest = math.prod(d for d in target if d != -1)
-        if isinstance(rest, Dim) and quotient(x.size, rest) is None:
+        shares = quotient(x.size, rest) if isinstance(rest, Dim) else None
+        if isinstance(rest, Dim) and shares is None:
             require_at_least(rest, 1, "what is left", "by which is divided")
-        target[target.index(-1)] = 0 if rest == 0 else x.size // rest
+        if shares is not None:  # without the dims that both have, one of which may be zero
+            target[target.index(-1)] = floor_div(shares, 1)
+        else:
+            target[target.index(-1)] = 0 if rest == 0 else x.size // rest
     if is_open([*target, *x.shape]):
         if x.size == 0 or 0 in target:
             raise Open(f"{x} has no elements to be reshaped to {target}")
