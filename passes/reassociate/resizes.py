@@ -22,7 +22,7 @@ from ..simplify.patterns import rounded
 from ..simplify.rule import RewriteBuilder
 from .pointwise import Pointwise, pointwise
 
-RESIZES = frozenset(("halotile.resample", "halotile.upsample"))
+RESIZES = frozenset(("halotile.resample", "halotile.upsample", "relax.image.resize2d"))
 ELEMENT_COST = 32  # multiply-adds in whose time an element is resized or added: a few, at the speed of the cache
 
 
@@ -92,6 +92,8 @@ def _spatial(resize: GraphNode) -> bool:
     if resize.op == "halotile.resample":
         axis = resize.attr("axis")
         return axis is not None and int(axis) % resize.rank >= 2 and all(i.op == CONST for i in resize.inputs[1:])
+    if resize.op == "relax.image.resize2d":  # to a size that is no multiple of its own, as of open images
+        return str(resize.attr("layout")) == "NCHW" and len(resize.inputs) == 1
     factors = resize.attr("factors")
     return factors is not None and all(int(f) == 1 for f in factors[:2])
 

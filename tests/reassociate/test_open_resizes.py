@@ -57,3 +57,38 @@ def test_few_channels_are_enlarged_first(tmp_path) -> None:
     options = Options(resolve("x86-64-v3"), open=True, formats=("so",), typical={"n": 1, "h": 24, "w": 24})
     build = run_pipeline(pyramid(4, True).SerializeToString(), options, output=tmp_path / "out")
     assert "resize-later" not in build.details.get("reassociate", {}).get("applied", {})
+
+
+def decoder(mode: str, coordinate: str) -> onnx.ModelProto:
+    """A map of a third of the size, rounded up, enlarged to that of another, beside which it is read."""
+    g = Drawing(1)
+    x = g.input("x", "n", 16, "h", "w")
+    large = g("Relu", g.conv(x, 16, 24, 3))
+    small = g("Relu", g.conv(g("MaxPool", x, kernel_shape=[3, 3], strides=[3, 3], ceil_mode=1), 16, 96, 3))
+    size = g("Concat", g("Shape", small, end=2), g("Shape", large, start=2), axis=0)
+    form = {"mode": mode, "coordinate_transformation_mode": coordinate}
+    again = g("Resize", small, "", "", size, **form, **({"nearest_mode": "floor"} if mode == "nearest" else {}))
+    g.output(g("Relu", g.conv(g("Concat", again, large, axis=1), 120, 10, 1)), 4)
+    return g.model()
+
+
+@pytest.mark.parametrize(
+    ("mode", "coordinate"),
+    [("linear", "half_pixel"), ("linear", "align_corners"), ("cubic", "half_pixel"), ("nearest", "asymmetric")],
+)
+def test_a_convolution_goes_before_a_resize_to_the_size_of_another(mode: str, coordinate: str, tmp_path) -> None:
+    proto = decoder(mode, coordinate)
+    typical = {"n": 1, "h": 24, "w": 24}
+    options = Options(resolve("x86-64-v3"), threads=2, open=True, formats=("so",), typical=typical)
+    build = run_pipeline(proto.SerializeToString(), options, output=tmp_path / "out")
+    assert build.details["reassociate"]["applied"].get("resize-later") == 1
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    with load(tmp_path / "out") as library:
+        for number, (h, w) in enumerate([(4, 5), (7, 11), (12, 12), (13, 31), (24, 23)]):
+            shape = (1 + number % 3, 16, h, w)
+            x = np.random.default_rng(number).standard_normal(shape).astype("f")
+            (wanted,) = session.run(None, {"x": x})
+            sizes = {s.name: {"n": shape[0], "h": h, "w": w}[s.name] for s in build.imported.symbols}
+            found = [run_in(library, sizes, x, threads, 0xFF) for threads in (1, 2)]
+            assert np.abs(found[0] - wanted).max() <= CLOSE * max(1.0, np.abs(wanted).max()), sizes
+            assert np.array_equal(*found), sizes
