@@ -19,6 +19,7 @@ from .compose import WeightProducts, compose
 from .extremes import extreme_as_it_lies
 from .group_norms import groups_by_channels
 from .images import as_image
+from .lines import gains, line_as_image
 from .resizes import resize_later
 from .shuffles import phases_side_by_side, whole_blocks
 
@@ -46,6 +47,8 @@ class Reassociate:
         function, graph = found
         done: Counter[str] = Counter()
         rules: dict[str, Rule] = {**_RULES, "compose": partial(compose, products=WeightProducts())}
+        if gains(graph.order()):
+            rules["line-as-image"] = line_as_image
         if target is not None:
             rules |= {name: partial(rule, target=target) for name, rule in _RULES_OF_LANES.items()}
         while sweep(graph, rules, done):  # each saves multiply-adds, transposes or puts channels in order, so this ends
