@@ -1,7 +1,7 @@
 """Convolutions and pools of lines of open length, as those of images of one row.
 
-    conv1d(x [n, c, l], w)          ->    squeeze(conv2d(expand_dims(x, 2), w of one row), 2)
-    relu(squeeze(x, 2))             ->    squeeze(relu(x), 2)
+    conv1d(x [n, c, l], w)              ->    reshape(conv2d(reshape(x, [n, c, 1, l]), w of one row), [n, o, l])
+    relu(reshape(x, [n, c, l]))         ->    reshape(relu(x), [n, c, l])
 
 Images of open size have kernels of several kinds, by the size of the run: Winograd's algorithm where it pays, register
 tiles for what is shorter. Lines had register tiles alone. What lies between convolutions is computed on images too, so
@@ -14,21 +14,24 @@ from collections.abc import Callable, Iterable
 
 from tvm import relax
 
-from ..simplify.graph import CONST, GraphNode
+from ..simplify.graph import CONST, GraphNode, same_value
 from ..simplify.patterns import BINARY, UNARY
 from ..simplify.rule import RewriteBuilder
 
 op = relax.op
 Build = Callable[[RewriteBuilder], GraphNode]
 
-ROWS = 2  # the axis that lines don't have
 LEAST_CHANNELS = 16  # of Winograd's algorithm
 CONV, POOLS = "relax.nn.conv1d", {"relax.nn.max_pool1d": op.nn.max_pool2d, "relax.nn.avg_pool1d": op.nn.avg_pool2d}
 
 
 def gains(nodes: Iterable[GraphNode]) -> bool:
-    """True if some line's convolution may take Winograd's algorithm as an image's."""
-    return any(_is_line(n) and n.op == CONV and _has_transform(n) for n in nodes)
+    """True if some line's convolution may take Winograd's algorithm as an image's, and nothing is computed of bytes:
+    quantised networks are found by what lies before and behind a convolution, and have kernels of their own."""
+    every = list(nodes)
+    if any(n.op == "relax.astype" and n.inputs[0].dtype in ("int8", "uint8") for n in every):
+        return False
+    return any(n.op == CONV and _is_line(n) and _has_transform(n) for n in every)
 
 
 def line_as_image(node: GraphNode) -> Build | None:
@@ -64,7 +67,10 @@ def _has_transform(conv: GraphNode) -> bool:
 
 def _is_squeezed(node: GraphNode) -> bool:
     """True for an image of one row as a line."""
-    return node.op == "relax.squeeze" and node.rank == 3 and node.inputs[0].rank == 4 and _is_line(node)
+    if node.op != "relax.reshape" or not _is_line(node):
+        return False
+    line, image = node.shape or (), node.inputs[0].shape or ()
+    return len(image) == 4 and image[1:3] == (line[1], 1) and same_value(line[0], image[0])
 
 
 def _fits(operand: GraphNode) -> bool:
@@ -81,11 +87,13 @@ def _image(b: RewriteBuilder, operand: GraphNode) -> GraphNode:
     if operand.op == CONST:
         array = operand.array
         return b.const(array[..., None, :]) if array.ndim > 1 else operand
-    return b.call(op.expand_dims, operand, ROWS)
+    batch, channels, length = operand.shape or ()
+    return b.call(op.reshape, operand, [batch, channels, 1, length])
 
 
 def _line(b: RewriteBuilder, image: GraphNode) -> GraphNode:
-    return b.call(op.squeeze, image, [ROWS])
+    batch, channels, _, length = image.shape or ()
+    return b.call(op.reshape, image, [batch, channels, length])
 
 
 def _conv(b: RewriteBuilder, node: GraphNode) -> GraphNode:
