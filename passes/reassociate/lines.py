@@ -21,7 +21,7 @@ from ..simplify.rule import RewriteBuilder
 op = relax.op
 Build = Callable[[RewriteBuilder], GraphNode]
 
-LEAST_CHANNELS = 16  # of Winograd's algorithm
+LEAST_CHANNELS, MOST_TAPS = 16, 15  # of Winograd's algorithm
 CONV, POOLS = "relax.nn.conv1d", {"relax.nn.max_pool1d": op.nn.max_pool2d, "relax.nn.avg_pool1d": op.nn.avg_pool2d}
 
 
@@ -35,8 +35,8 @@ def gains(nodes: Iterable[GraphNode]) -> bool:
 
 
 def line_as_image(node: GraphNode) -> Build | None:
-    """What builds ``node``, a convolution or a pool of lines of open length, or an elementwise operator or a
-    concatenation of channels behind one, on images of one row; None if it is none of these."""
+    """What builds ``node``, a convolution or a pool of lines of open length, or behind one an elementwise operator, a
+    concatenation or a slice of channels, on images of one row; None if it is none of these."""
     if not _is_line(node):
         return None
     if node.op == CONV and str(node.attr("data_layout")) == "NCW" and node.inputs[1].op == CONST:
@@ -49,6 +49,8 @@ def line_as_image(node: GraphNode) -> Build | None:
         return lambda b: _line(b, b.same(node, _image(b, node.inputs[0])))
     if node.op in BINARY and all(map(_fits, node.inputs)):
         return lambda b: _line(b, b.same(node, *(_image(b, i) for i in node.inputs)))
+    if node.op == "relax.strided_slice" and [int(a) % 3 for a in node.raw(1) or ()] == [1]:
+        return lambda b: _line(b, b.same(node, _image(b, node.inputs[0])))
     if node.op == "relax.concat" and int(node.attr("axis") or 0) % 3 == 1 and all(map(_is_squeezed, node.inputs)):
         return lambda b: _line(b, b.call(op.concat, [_image(b, i) for i in node.inputs], axis=1))
     return None
@@ -62,7 +64,8 @@ def _is_line(node: GraphNode) -> bool:
 
 def _has_transform(conv: GraphNode) -> bool:
     outputs, channels, taps = (int(n) for n in conv.inputs[1].shape or (0, 0, 0))
-    return taps > 1 and min(outputs, channels) >= LEAST_CHANNELS and [int(s) for s in conv.attr("strides")] == [1]
+    plain = [int(s) for s in conv.attr("strides")] == [1] and int(conv.attr("groups")) == 1
+    return plain and 1 < taps <= MOST_TAPS and min(outputs, channels) >= LEAST_CHANNELS
 
 
 def _is_squeezed(node: GraphNode) -> bool:
@@ -74,10 +77,10 @@ def _is_squeezed(node: GraphNode) -> bool:
 
 
 def _fits(operand: GraphNode) -> bool:
-    """True for an operand that has a row's axis for sure: another line, numbers for channels, or one number."""
+    """True for an operand that has a row's axis for sure: a line, one number for each channel, or one for all."""
     if operand.op == CONST:
         return operand.rank in (0, 1, 2, 3) and operand.static
-    return _is_line(operand)
+    return operand.is_tensor and operand.rank == 3 and operand.dtype == "float32" and operand.shape is not None
 
 
 def _image(b: RewriteBuilder, operand: GraphNode) -> GraphNode:

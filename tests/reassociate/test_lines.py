@@ -34,6 +34,11 @@ class Line:
         self.constants.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
         return name
 
+    def whole(self, number: int) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.int64([number]), name))
+        return name
+
     def do(self, operator: str, *inputs: str, **attributes: Any) -> str:
         name = f"v{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, [*inputs], [name], **attributes))
@@ -61,7 +66,7 @@ def plain() -> onnx.ModelProto:
 
 
 def everything() -> onnx.ModelProto:
-    """Dilation, groups, strides, uneven pads, pools, residuals, joined channels, constants of several ranks."""
+    """Dilation, groups, strides, uneven pads, pools, residuals, gates, slices and joins of channels, constants."""
     g = Line(24, 1)
     g.x = g.do("LeakyRelu", g.conv(32, 5, pads=[2, 2]), alpha=0.25)
     kept = g.x
@@ -70,6 +75,11 @@ def everything() -> onnx.ModelProto:
     g.x = g.do("Mul", g.x, g.constant(np.linspace(0.5, 1, 32).reshape(1, 32, 1)))
     g.x = g.do("Add", g.x, g.constant(np.linspace(-1, 1, 32).reshape(32, 1)))
     g.x = g.do("Clip", g.do("Sub", g.x, g.constant(0.125)), g.constant(-2), g.constant(2))
+    mean = g.do("ReduceMean", g.x, axes=[2], keepdims=1)
+    g.x = g.do("Mul", g.x, g.do("Sigmoid", g.conv(32, 1, mean)))
+    half = [g.do("Slice", g.x, *map(g.whole, (at, at + 16, 1))) for at in (0, 16)]
+    g.channels = 16
+    g.x, g.channels = g.do("Concat", half[0], g.conv(16, 3, half[1], pads=[1, 1]), axis=1), 32
     pooled = g.do("MaxPool", g.x, kernel_shape=[3], strides=[1], pads=[1, 1])
     mean = g.do("AveragePool", g.x, kernel_shape=[3], strides=[1], pads=[1, 1], count_include_pad=1)
     g.x, g.channels = g.do("Concat", pooled, mean, axis=1), 64
