@@ -235,7 +235,9 @@ def _written_out(
 
 def _counted(value: Slot, counter: tuple[int, int] | None, number: int) -> Slot:
     """A carried value in a round that is run, which is known if it counts, however the rounds before ended."""
-    if counter is None or not isinstance(value, OnnxValue) or not value.is_integer or value.size != 1:
+    if counter is None or not isinstance(value, OnnxValue) or value.part is not None:
+        return value
+    if not value.is_integer or value.size != 1:
         return value
     return OnnxValue.of_array(np.full(value.shape, counter[0] + counter[1] * number), value.dtype)
 

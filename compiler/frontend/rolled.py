@@ -208,7 +208,9 @@ class Rolled:
 
     def _counting(self, value: OnnxValue, name: str, count: OnnxValue) -> OnnxValue:
         """A carried value, with what it is in round ``count`` if it counts."""
-        if name in self.plan.counters and count.told is not None and value.is_integer and value.size == 1:
+        if count.told is None or name not in self.plan.counters or value.part is not None:
+            return value
+        if value.is_integer and value.size == 1:
             first, step = self.plan.counters[name]
             value.told = np.array(count.told.reshape(-1)[0] * step + first, object).reshape(value.shape)
             low, high = sorted((first, first + step * (self.plan.most - 1)))

@@ -63,7 +63,9 @@ def _is_line(node: GraphNode) -> bool:
 
 
 def _has_transform(conv: GraphNode) -> bool:
-    outputs, channels, taps = (int(n) for n in conv.inputs[1].shape or (0, 0, 0))
+    if conv.inputs[1].op != CONST:
+        return False
+    outputs, channels, taps = conv.inputs[1].array.shape
     plain = [int(s) for s in conv.attr("strides")] == [1] and int(conv.attr("groups")) == 1
     return plain and 1 < taps <= MOST_TAPS and min(outputs, channels) >= LEAST_CHANNELS
 

@@ -127,3 +127,12 @@ def test_exact_builds_leave_lines_alone() -> None:
     options = Options(resolve("x86-64-v3"), stop_after="reassociate", open=True, exact=True)
     build = run_pipeline(plain().SerializeToString(), options)
     assert "line-as-image" not in build.details.get("reassociate", {}).get("applied", {})
+
+
+def test_convolutions_with_weights_of_run_time_stay() -> None:
+    g = Line(16, 3)
+    g.x = g.do("Conv", "x", "w")
+    proto = g.model(g.conv(16, 3, pads=[1, 1]))
+    proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [16, 16, 5]))
+    build = run_pipeline(proto.SerializeToString(), Options(resolve("x86-64-v3"), stop_after="reassociate", open=True))
+    assert build.details["reassociate"]["applied"]["line-as-image"] == 2  # the other one, and its bias

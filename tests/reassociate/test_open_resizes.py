@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.runtime.loader import load
-from halotile.compiler.state import Options
+from halotile.compiler.state import Build, Options
 from halotile.targets.resolve import resolve
 
 from ..support.open_models import Drawing
 from ..support.open_runs import run_in
 
 CLOSE = 3e-5  # of the largest number of an output
+SIZES = [(1, 1), (3, 2), (7, 11), (12, 12), (5, 23)]  # of the small map
 
 
 def pyramid(channels: int, joined: bool, scales: int = 2) -> onnx.ModelProto:
@@ -32,6 +35,20 @@ def pyramid(channels: int, joined: bool, scales: int = 2) -> onnx.ModelProto:
     return g.model()
 
 
+def agrees(proto: onnx.ModelProto, build: Build, folder: Path, sizes: list[tuple[int, int]]) -> None:
+    """Asserts that the library in ``folder`` gives ONNX Runtime's numbers, and the same bits on one and two threads."""
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    with load(folder) as library:
+        for number, (h, w) in enumerate(sizes):
+            shape = (1 + number % 3, 16, h, w)
+            x = np.random.default_rng(number).standard_normal(shape).astype("f")
+            (wanted,) = session.run(None, {"x": x})
+            at = {s.name: {"n": shape[0], "h": h, "w": w}[s.name] for s in build.imported.symbols}
+            found = [run_in(library, at, x, threads, 0xFF) for threads in (1, 2)]
+            assert np.abs(found[0] - wanted).max() <= CLOSE * max(1.0, np.abs(wanted).max()), at
+            assert np.array_equal(*found), at
+
+
 @pytest.mark.parametrize("scales", [2, 3])
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_convolution_goes_before_the_resize(joined: bool, scales: int, tmp_path) -> None:
@@ -40,16 +57,7 @@ def test_a_convolution_goes_before_the_resize(joined: bool, scales: int, tmp_pat
     options = Options(resolve("x86-64-v3"), threads=2, open=True, formats=("so",), typical=typical)
     build = run_pipeline(proto.SerializeToString(), options, output=tmp_path / "out")
     assert build.details["reassociate"]["applied"].get("resize-later") == 1
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    with load(tmp_path / "out") as library:
-        for number, (h, w) in enumerate([(1, 1), (3, 2), (7, 11), (12, 12), (5, 23)]):
-            shape = (1 + number % 3, 16, scales * h, scales * w)
-            x = np.random.default_rng(number).standard_normal(shape).astype("f")
-            (wanted,) = session.run(None, {"x": x})
-            sizes = {s.name: {"n": shape[0], "h": shape[2], "w": shape[3]}[s.name] for s in build.imported.symbols}
-            found = [run_in(library, sizes, x, threads, 0xFF) for threads in (1, 2)]
-            assert np.abs(found[0] - wanted).max() <= CLOSE * max(1.0, np.abs(wanted).max()), sizes
-            assert np.array_equal(*found), sizes
+    agrees(proto, build, tmp_path / "out", [(scales * h, scales * w) for h, w in SIZES])
 
 
 def test_few_channels_are_enlarged_first(tmp_path) -> None:
@@ -82,13 +90,4 @@ def test_a_convolution_goes_before_a_resize_to_the_size_of_another(mode: str, co
     options = Options(resolve("x86-64-v3"), threads=2, open=True, formats=("so",), typical=typical)
     build = run_pipeline(proto.SerializeToString(), options, output=tmp_path / "out")
     assert build.details["reassociate"]["applied"].get("resize-later") == 1
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    with load(tmp_path / "out") as library:
-        for number, (h, w) in enumerate([(4, 5), (7, 11), (12, 12), (13, 31), (24, 23)]):
-            shape = (1 + number % 3, 16, h, w)
-            x = np.random.default_rng(number).standard_normal(shape).astype("f")
-            (wanted,) = session.run(None, {"x": x})
-            sizes = {s.name: {"n": shape[0], "h": h, "w": w}[s.name] for s in build.imported.symbols}
-            found = [run_in(library, sizes, x, threads, 0xFF) for threads in (1, 2)]
-            assert np.abs(found[0] - wanted).max() <= CLOSE * max(1.0, np.abs(wanted).max()), sizes
-            assert np.array_equal(*found), sizes
+    agrees(proto, build, tmp_path / "out", [(4, 5), (7, 11), (12, 12), (13, 31), (24, 23)])
