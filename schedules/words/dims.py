@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from .atoms import INFINITY, KNOWN, Atom, Monomial, variable
 from .extremes import without_two
-from .factors import factors_of, product, times
+from .factors import factors_of, grow_together, product, times, without
 from .refusal import Refusal
 from .size_like import SizeLike
 
@@ -144,6 +144,7 @@ class Dim:
 
 
 LARGEST_DIVISOR = 1 << 10  # of floors whose remainders are looked at
+ROUNDED = 1e-12  # of a sum of fractions: what floats may have lost of it
 Size = int | Dim  # of an axis, or what follows from such: a number, or an expression of symbols
 
 
@@ -202,22 +203,23 @@ def bounds(value: SizeLike, depth: int = 2) -> tuple[float, float]:
     for monomial, factor in value.terms.items():
         a, b = product([(float(factor), float(factor)), *((atom.low, atom.high) for atom in monomial)])
         low, high = low + a, high + b
-    factored = factors_of(value.terms) if math.isinf(low) or math.isinf(high) else None
+    loose = math.isinf(low) or math.isinf(high) or grow_together(value.terms)
+    factored = factors_of(value.terms) if loose else None
     if factored is not None:
         a, b = product(bounds(_made(f), 0) for f in factored[0])
         low, high = max(low, a + factored[1]), min(high, b + factored[1])
-    if depth and (math.isinf(low) or math.isinf(high)):
+    if depth and loose:
         for rest, most in _remainders(value):
             a, b = bounds(rest, depth - 1)
             low, high = max(low, a + min(most, 0)), min(high, b + max(most, 0))
         for other, below in _chosen(value):
             a, b = bounds(other, depth - 1)
             low, high = (max(low, a), high) if below else (low, min(high, b))
-    if depth and (math.isinf(low) or math.isinf(high)) and is_whole(value):
+    if depth and loose and is_whole(value):
         rest, less, more = _without_floors(value)
         a, b = bounds(rest, 0)
-        low = low if math.isinf(a) else max(low, math.ceil(a + less))
-        high = high if math.isinf(b) else min(high, math.floor(b + more))
+        low = low if math.isinf(a) else max(low, math.ceil(a + less - ROUNDED * (1 + abs(a))))
+        high = high if math.isinf(b) else min(high, math.floor(b + more + ROUNDED * (1 + abs(b))))
     for known, *limits in KNOWN.get() if depth else ():
         for factor in {Fraction(value.terms[m]) / Fraction(f) for m, f in known.terms.items() if m in value.terms}:
             rest, ends = bounds(value - known * factor, depth - 1), [times(float(factor), e) for e in limits]
@@ -343,7 +345,7 @@ def quotient(a: SizeLike, b: SizeLike) -> SizeLike:
         return _made({(): Fraction(a) / Fraction(b)}) if a else 0
     while a != 0:
         monomial, factor = max(terms_of(a).items(), key=_leading)
-        left = _without(monomial, divisor[0][0])
+        left = without(monomial, divisor[0][0])
         if left is None:
             return None
         step = _made({left: Fraction(factor) / Fraction(divisor[0][1])})
@@ -354,15 +356,6 @@ def quotient(a: SizeLike, b: SizeLike) -> SizeLike:
 
 def _leading(term: tuple[Monomial, SizeLike]) -> tuple[int, tuple[str, ...]]:
     return len(term[0]), tuple(a.text for a in term[0])
-
-
-def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
-    left = list(monomial)
-    for atom in divisor:
-        if atom not in left:
-            return None
-        left.remove(atom)
-    return tuple(left)
 
 
 def is_whole(value: SizeLike) -> bool:

@@ -28,7 +28,7 @@ def factors_of(terms: Terms) -> tuple[list[dict[Monomial, SizeLike]], SizeLike] 
     shared = reduce(_common, terms)
     if shared:
         alone: list[dict[Monomial, SizeLike]] = [{(atom,): 1} for atom in shared]
-        return [*alone, {_without(m, shared): f for m, f in terms.items()}], 0
+        return [*alone, {without(m, shared) or (): f for m, f in terms.items()}], 0
     pairs = [m for m in terms if len(m) > 1]
     if len(pairs) != 1 or len(pairs[0]) != 2 or len(set(pairs[0])) != 2:
         return None
@@ -37,6 +37,12 @@ def factors_of(terms: Terms) -> tuple[list[dict[Monomial, SizeLike]], SizeLike] 
     if set(terms) - {(one, other), (one,), (other,), ()}:
         return None
     return [{(one,): c, (): b}, {(other,): 1, (): a / c}], d - a * b / c
+
+
+def grow_together(terms: Terms) -> bool:
+    """True if terms may grow and fall together, so that intervals of each say little: n - 2 floor(n / 2)."""
+    varying = [monomial for monomial in terms if monomial]
+    return len(varying) > 1 and any(atom.kind != "symbol" for monomial in varying for atom in monomial)
 
 
 def product(ends: Iterable[tuple[float, float]]) -> tuple[float, float]:
@@ -62,8 +68,11 @@ def _common(a: Monomial, b: Monomial) -> Monomial:
     return tuple(found)
 
 
-def _without(monomial: Monomial, shared: Monomial) -> Monomial:
+def without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    """``monomial`` divided by another; None where that has more of an atom."""
     left = list(monomial)
-    for atom in shared:
+    for atom in divisor:
+        if atom not in left:
+            return None
         left.remove(atom)
     return tuple(left)
