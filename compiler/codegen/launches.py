@@ -4,12 +4,14 @@ A build for one shape decides it once, in each kernel. One for open sizes has lo
 at the sizes it is planned for; before it calls such a kernel, ``main`` tells the runtime whether the size of the run is
 one of those at which the calling thread computes all of it:
 
-    halotile_alone(elements of the output < so many)
+    halotile_alone(elements of a tensor < so many)
 
 Bands and tasks are those of all cores, one after the other, so that results have the same bits.
 """
 
 from __future__ import annotations
+
+import math
 
 import tvm_ffi
 from tvm import tirx
@@ -38,19 +40,18 @@ def launches(kernel: Kernel) -> bool:
 def alone(kernel: Kernel) -> Expr:
     """Whether one core computes a kernel at the size of the run: 1 or 0, int32.
 
-    What a launch is worth are PARALLEL_FLOPS, or LOCAL_WORK elements of the largest tensor; both grow with the outputs
-    from what they are at the size that is planned for. Loops of operators' own, such as recurrent layers, launch
-    anyway: their work does not follow from what they read and write.
+    What a launch is worth are PARALLEL_FLOPS, or LOCAL_WORK elements of the largest tensor, or what the kernel says;
+    these grow with the largest open tensor from what they are at the size that is planned for. Loops of operators' own,
+    such as recurrent layers, launch anyway: their work does not follow from what they read and write.
     """
     never = tirx.IntImm("int32", 0)
-    written = [product(v.shape) for v in kernel.outputs]
-    if kernel.shared or isinstance(kernel, FlowKernel) or not is_open(written):
-        return never
-    elements = max(written, key=usual)
     values = {*kernel.outputs, *(o for o in kernel.operands if isinstance(o, Value))}
-    largest = max(usual(product(v.shape)) for v in values)
-    worth = kernel.flops / PARALLEL_FLOPS + largest / LOCAL_WORK
-    least = int(usual(elements) / worth)
+    every = [product(v.shape) for v in values]
+    if kernel.shared or isinstance(kernel, FlowKernel) or not is_open(every):
+        return never
+    elements = max((n for n in every if is_open([n])), key=usual)
+    worth = kernel.flops / PARALLEL_FLOPS + max(map(usual, every)) / LOCAL_WORK
+    least = int(usual(elements) * (kernel.since if 1 < kernel.since < math.inf else 1 / worth))
     few = to_relax(elements) < tirx.IntImm("int64", max(1, least)) if is_open([elements]) else never
     return tirx.Cast("int32", few)
 

@@ -89,7 +89,8 @@ class _Attention:
 
     def build(self) -> Kernel:
         cores = max(1, self.request.target.cores)
-        parallel = self.facts.flops >= PARALLEL_FLOPS
+        sizes = (self.heads, self.facts.rows, self.facts.keys)
+        parallel = self.ctx.launches.pays(self.facts.flops, PARALLEL_FLOPS, sizes)
         together = not parallel or self.blocks == 1 or self.heads % cores == 0 or usual(self.heads) >= 4 * cores
         if together:
             self._heads(parallel)
@@ -108,7 +109,8 @@ class _Attention:
             outputs=self.request.group.outputs,
             schedule=f"attention, {several(self.block_rows, 'row')}, tiles {self.keys} and {self.values}, {form}",
             flops=self.facts.flops,
-            workspace=self.k.workspace if is_open((self.heads, self.facts.rows, self.facts.keys)) else self.workspace,
+            workspace=self.k.workspace if is_open(sizes) else self.workspace,
+            since=self.ctx.launches.since,
         )
 
     def _heads(self, parallel: bool) -> None:

@@ -26,7 +26,7 @@ from ..instructions.prefetch import FIRST_LEVEL, LINE, hint
 from ..kernel.context import Context
 from ..kernel.work_sharing import bands, has_bands
 from ..operators.te_graph import GroupGraph
-from ..words.dims import Dim
+from ..words.dims import Dim, is_open
 from ..words.group import Group, Kernel, Request, Value, dtype_bytes
 from ..words.sizes import dim_of, product, usual
 from ..words.tvm_types import Expr, Operation, Tensor
@@ -107,6 +107,7 @@ class _Staged:
             inplace=self._inplace(),
             notes=tuple(self.notes),
             scalars=tuple(self.ctx.scalars),
+            since=self.ctx.launches.since,
         )
 
     def _describe(self) -> str:
@@ -178,7 +179,8 @@ class _Staged:
         extents = self._row_extents(prefix)
         self.ctx.fill_pending()
         rows = product(extents)
-        parallel = usual(rows) > 1 and self._work() >= PARALLEL_WORK
+        several = is_open([rows]) or rows > 1
+        parallel = several and self.ctx.launches.pays(self._work(), PARALLEL_WORK, [rows])
         if parallel and self._deals_bands(prefix):
             with bands(self.ctx, extents[0], extents[1], extents[2], True) as indices:
                 for phase in self.plan.phases:

@@ -235,7 +235,9 @@ class Nest:
         if not has_bands(self._height(), workers):
             return False
         band = usual(product(shape[2:])) // workers * dtype_bytes(str(self.phase.tensors[0].dtype))
-        return self._work() >= LOCAL_WORK if self.blocked else self._worth_a_launch() and band >= BAND_BYTES
+        if self.blocked:
+            return self.ctx.launches.pays(self._work(), LOCAL_WORK, ())
+        return self._worth_a_launch() and band >= BAND_BYTES
 
     def _height(self) -> int:
         """Rows that cores can share."""
@@ -258,7 +260,7 @@ class Nest:
             self._serial(extents[1:], [*done, i], body, kind)
 
     def _worth_a_launch(self) -> bool:
-        return self.parallel and self._work() >= PARALLEL_WORK
+        return self.parallel and self.ctx.launches.pays(self._work(), PARALLEL_WORK, self.phase.shape)
 
     def _work(self) -> int:
         return usual(product(self.phase.shape)) * self._reduction_size()

@@ -23,18 +23,19 @@ from ..math.stored_weights import stored
 from ..math.wrapping import is_whole
 from ..math.wrapping import number as whole
 from ..operators.te_graph import GroupGraph
-from ..words.dims import Dim, bounds, is_open, to_index
+from ..words.dims import Dim, is_open, to_index
 from ..words.group import Packed, Request, Scratch, Value, dtype_bytes
 from ..words.layout import Layout
-from ..words.sizes import SYMBOLS, product
+from ..words.sizes import product
 from ..words.tvm_types import Buffer, Expr, Operation
+from .channel_parts import ChannelParts
 from .half_stores import stored_halves
-from .open_ranges import OpenRanges
+from .launches import Launches
+from .open_ranges import LARGEST, OpenRanges, knowing_symbols
 
 if TYPE_CHECKING:
     from ..words.size_like import SizeLike
 
-LARGEST = 2**31
 SLACK = 64  # bytes behind each constant, so that a last vector may read past its end
 
 
@@ -65,14 +66,12 @@ class Context:
         self.log: list[Expr] | None = None
         self._buffers: dict[Buffer, Buffer] = {}
         self._blocks: dict[tuple[Value, int, int], Buffer] = {}  # constants in blocks of channels: the axis, how many
-        self.analyzer = sym.Analyzer()
-        for dim in SYMBOLS.get().values():
-            low, high = bounds(dim)
-            known = sym.ConstIntBound(int(low), LARGEST - 1 if high >= LARGEST else int(high))
-            self.analyzer.update(to_index(dim), known)
+        self.analyzer = knowing_symbols()
         self.open_ranges: OpenRanges | None = None  # where bounds are open and somebody asked
         self.parted: Parted | None = None  # an axis that passes several times over what is read
         self.scalars: list[str | tuple[Value, int]] = []
+        self.parts = ChannelParts(self.k, request.box, self.scalar)
+        self.launches = Launches(request.workers)
         self._bases: dict[Value, list[Expr]] = {}
         self.origin: list[Expr] | None = None  # row and column of the box, in the tensor
         self.pending: list[Value] = []  # outputs whose margins the kernel has still to write
@@ -87,14 +86,15 @@ class Context:
             self.size = [box.rows, box.columns]
             if box.flat:
                 columns = product([rows, columns])
-                self.origin, self.size = [0, self._scalar("column", columns)], [1, self._scalar("columns", columns + 1)]
+                self.origin, self.size = [0, self.scalar("column", columns)], [1, self.scalar("columns", columns + 1)]
                 return
             least = [1, 1] if box.open else self.size
-            self.origin = [self._scalar("row", rows - least[0] + 1), self._scalar("column", columns - least[1] + 1)]
+            self.origin = [self.scalar("row", rows - least[0] + 1), self.scalar("column", columns - least[1] + 1)]
             if box.open:
-                self.size = [self._scalar("rows", rows + 1), self._scalar("columns", columns + 1)]
+                self.size = [self.scalar("rows", rows + 1), self.scalar("columns", columns + 1)]
 
-    def _scalar(self, what: str | tuple[Value, int], extent: int | None = None) -> Expr:
+    def scalar(self, what: str | tuple[Value, int], extent: int | None = None) -> Expr:
+        """An int32 parameter behind the pointers, below ``extent`` where that is known."""
         self.scalars.append(what)
         name = what if isinstance(what, str) else f"base{len(self.scalars)}"
         var = self.k.scalar(name)
@@ -106,7 +106,7 @@ class Context:
         if box is None or value not in box.windowed:
             return None
         if value not in self._bases:
-            self._bases[value] = [self._scalar((value, 0)), self._scalar((value, 1))]
+            self._bases[value] = [self.scalar((value, 0)), self.scalar((value, 1))]
         return self._bases[value]
 
     def place(self, value: Value, indices: Sequence[Expr]) -> list[Expr]:

@@ -11,9 +11,21 @@ from __future__ import annotations
 from tvm import sym, tirx
 from tvm.ir.prim import expr as prim
 
-from ..words.dims import Open, Size
-from ..words.sizes import dim_of, is_symbol, narrowed, surely
+from ..words.dims import Open, Size, bounds, to_index
+from ..words.sizes import SYMBOLS, dim_of, is_symbol, narrowed, surely
 from ..words.tvm_types import Expr
+
+LARGEST = 2**31
+
+
+def knowing_symbols() -> sym.Analyzer:
+    """An analyzer that knows the bounds of all symbols."""
+    analyzer = sym.Analyzer()
+    for dim in SYMBOLS.get().values():
+        low, high = bounds(dim)
+        known = sym.ConstIntBound(int(low), LARGEST - 1 if high >= LARGEST else int(high))
+        analyzer.update(to_index(dim), known)
+    return analyzer
 
 
 class OpenRanges:

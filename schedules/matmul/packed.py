@@ -119,7 +119,7 @@ class _Matmul:
             outputs=self.request.group.outputs,
             schedule=f"{form}{', in streams' * self.streams}",
             flops=usual(self.facts.flops),
-            workspace=self.k.workspace,
+            workspace=self.k.workspace, since=self.ctx.launches.since,  # fmt: skip
         )
 
     def _all_rows(self, a: Buffer | None, b: Buffer) -> None:
@@ -169,10 +169,10 @@ class _Matmul:
         blocks = self._blocks_of(region, batches)
         if self.streams or self.cut or in_runs(facts.output.dtype, facts.steps):
             blocks = replace(blocks, depth=facts.steps, parts=1)
-        parallel = usual(batches * blocks.row_blocks * blocks.groups) > 1 and usual(facts.work) >= PARALLEL_FLOPS
         run = maximum(1, -(-region.panels // blocks.groups))  # not 0 where panels are open: LLVM may divide ahead
         groups = -(-region.panels // run)
         total = batches * blocks.row_blocks * groups
+        parallel = (is_open([total]) or total > 1) and ctx.launches.pays(usual(facts.work), PARALLEL_FLOPS, [total])
         with k.loop(total, "parallel" if parallel else "serial", "p") as p:
             ctx.ranged(p, total)
             group = self.bind(tirx.floormod(p, groups), groups)

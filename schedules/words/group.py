@@ -185,13 +185,15 @@ class Kernel:
     ``inplace`` are inputs whose memory the first output may take over: each element is read before it is written, by
     the iteration that writes it. ``workspace`` bounds the bytes a worker takes from its workspace slot. ``scalars`` are
     the int32 parameters after the pointers: "row" and "column" of a box's origin, "rows" and "columns" of an open box,
+    "part" and "parts" for one of so many equal shares of its channels, which lie in ``groups`` that are not divided,
     and (value, 0 or 1) for the base row or column of a windowed value. ``least`` is the smallest box that an open
     kernel computes. ``decision`` is what its family chose, if there was a choice. ``takes``: outputs, each with the
     input whose memory it may take over: no element is written that is read afterwards. ``counts`` are the open numbers
     of elements of what it holds beside in memory, where it calls other kernels. ``fitted`` gives the bytes that each of
     its Scratch takes in an open box of so many rows and columns, where that is not what they may take at most.
     ``large``: of several kernels for an open size the one for results that are written past the caches. ``shared``:
-    cores share it at every size, as ``flops`` are not its work.
+    cores share it at every size, as ``flops`` are not its work. ``since``: the times of the usual size from which on
+    they do, where that is more than one.
     """
 
     function: PrimFunc
@@ -204,12 +206,14 @@ class Kernel:
     notes: tuple[str, ...] = ()
     scalars: tuple[str | tuple[Value, int], ...] = ()
     least: tuple[int, int] = (1, 1)
+    groups: int = 1
     decision: Decision | None = None
     takes: Mapping[Value, Value] = field(default_factory=dict)
     counts: tuple[SizeLike, ...] = ()
     fitted: Callable[[SizeLike, SizeLike], list[SizeLike]] | None = None
     large: bool = False
     shared: bool = False
+    since: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -221,6 +225,7 @@ class Box:
     ``rows`` and ``columns`` are what is expected of it. Its origin is a multiple of ``steps``. ``spread``: (rows,
     columns, weight) of sizes at which it is to be fast; none: at what is expected. ``flat``: the image's rows lie end
     to end in what it reads, and its pixels are counted through them: they are the columns of a single row.
+    ``by_channels``: which part of its channels a kernel computes may be given at run time as well.
     """
 
     rows: int
@@ -230,6 +235,7 @@ class Box:
     steps: tuple[int, int] = (1, 1)
     spread: tuple[tuple[int, int, float], ...] = ()
     flat: bool = False
+    by_channels: bool = False
 
     def spread_of(self, rows: int, columns: int) -> tuple[tuple[int, int, float], ...]:
         """``spread`` of what has so many rows and columns where the box is as large as is expected."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnxruntime
 import pytest
 from halotile.compiler.codegen import launches
@@ -56,3 +57,40 @@ def test_recurrent_layers_are_shared_at_any_length(monkeypatch: pytest.MonkeyPat
     options = Options(resolve("native"), threads=2, open=True, formats=("so",), typical={"steps": 50})
     run_pipeline(g.model().SerializeToString(), options, output=tmp_path / "out")
     assert not holds_at(told["loops"], {"steps": 1})
+
+
+def _cached_step() -> Drawing:
+    """One token beside a cache of any length."""
+    g = Drawing(6)
+    x, keys = g.input("x", "n", 1, 128), g.input("keys", "n", 4, "past", 32)
+    query = g("Transpose", g("Reshape", g.linear(x, 128, 128), g.constant([0, 1, 4, 32], np.int64)), perm=[0, 2, 1, 3])
+    scores = g("MatMul", query, g("Transpose", keys, perm=[0, 1, 3, 2]))
+    read = g("Transpose", g("MatMul", g("Softmax", scores, axis=-1), keys), perm=[0, 2, 1, 3])
+    hidden = g("Relu", g.linear(g("Reshape", read, g.constant([0, 1, 128], np.int64)), 128, 512))
+    g.output(g.linear(hidden, 512, 128), 3)
+    return g
+
+
+def test_layers_that_are_small_at_the_usual_size_are_shared_at_larger_ones(monkeypatch, tmp_path) -> None:
+    told: dict[str, tirx.Expr] = {}
+    own = launches.alone
+    monkeypatch.setattr(launches, "alone", lambda kernel: told.setdefault(kernel.schedule, own(kernel)))
+    proto, typical = _cached_step().model(), {"n": 1, "past": 64}
+    options = Options(resolve("native"), threads=2, open=True, formats=("so",), typical=typical)
+    run_pipeline(proto.SerializeToString(), options, output=tmp_path / "out")
+    attention = next(few for schedule, few in told.items() if schedule.startswith("attention"))
+    product = next(few for schedule, few in told.items() if schedule.startswith("matmul"))
+    for few in (attention, product):
+        assert holds_at(few, typical) and not holds_at(few, {"n": 16, "past": 1000})
+    assert not holds_at(attention, {"n": 1, "past": 4000})  # it grows with what it reads
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    with load(tmp_path / "out") as library:
+        for number, (n, past) in enumerate([(1, 1), (1, 64), (3, 301), (1, 4000), (17, 95)]):
+            checked(library, session, feeds(proto, {"n": n, "past": past}, number), 1e-5, (n, past))
+
+
+def test_one_core_shares_nothing(tmp_path) -> None:
+    proto = _cached_step().model()
+    options = Options(resolve("native"), threads=1, open=True, typical={"n": 1, "past": 64}, stop_after="schedule")
+    build = run_pipeline(proto.SerializeToString(), options)
+    assert not any(map(launches.launches, build.kernels))
