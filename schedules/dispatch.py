@@ -107,9 +107,10 @@ def larger(request: Request, choice: Choice) -> Choice:
     return larger_conv(request, choice) if family_of(request) == CONVOLUTION else choice
 
 
-def pays(request: Request, choice: Choice) -> bool:
-    """True if ``choice``, which won by its cycles for a larger box, is expected to win for that of the request."""
-    return family_of(request) != CONVOLUTION or conv_pays(request, choice)
+def pays(request: Request, choice: Choice, images: int) -> bool:
+    """True if ``choice``, which won by its cycles for a larger box, is expected to win for that of the request, in a
+    batch of so many ``images``."""
+    return family_of(request) != CONVOLUTION or conv_pays(request, choice, images)
 
 
 def build_kernel(request: Request) -> Kernel:

@@ -77,9 +77,9 @@ class ConvAlgorithm(ABC):
         that it was chosen for; ``plan`` itself where none is better."""
         return plan
 
-    def pays(self, request: Request, facts: ConvFacts, plan: OwnPlan) -> bool:
+    def pays(self, request: Request, facts: ConvFacts, plan: OwnPlan, images: int) -> bool:
         """True if ``plan``, which was chosen for larger outputs, is expected to be faster than the general algorithm at
-        those of ``facts``."""
+        those of ``facts``, of so many ``images``."""
         return True
 
     def overwrites(self, request: Request, facts: ConvFacts, plan: OwnPlan) -> tuple[Value, ...]:

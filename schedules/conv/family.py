@@ -107,10 +107,10 @@ def larger_conv(request: Request, choice: Choice) -> Choice:
     return replace(choice, plan=algorithm_of(choice).larger(request, _facts(request), choice.plan))
 
 
-def conv_pays(request: Request, choice: Choice) -> bool:
+def conv_pays(request: Request, choice: Choice, images: int) -> bool:
     """True if ``choice``, which was made for a larger box, is expected to be faster than the general algorithm for that
-    of the request."""
-    return algorithm_of(choice).pays(request, _facts(request), choice.plan)
+    of the request, in a batch of so many ``images``."""
+    return algorithm_of(choice).pays(request, _facts(request), choice.plan, images)
 
 
 def build_conv(request: Request) -> Kernel:

@@ -56,6 +56,7 @@ def finish(
         schedule=schedule,
         flops=flops,
         scalars=tuple(ctx.scalars),
+        groups=ctx.parts.groups,
         least=(rows, max(t.columns for t in tiles) * steps[-1]),
     )
 
@@ -265,7 +266,8 @@ class ConvKernel:
         rows, step = self.spatial[0], self.tile.rows
         batch, height = self.facts.data.shape[0], self.output.shape[2]
         kept = self.of_any_size
-        with self.k.loop(batch, name="n") as n, self.k.loop(channel_groups, name="g", kept=kept) as group:
+        begin, count = self.ctx.parts.own(channel_groups) or (0, channel_groups)
+        with self.k.loop(batch, name="n") as n, self.k.loop(count, name="g", begin=begin, kept=kept) as group:
             self.ctx.ranged(n, batch)
             self.ctx.ranged(group, max(channel_groups, 1 + kept))
             with self.k.loop(tirx.floordiv(rows + (step - 1), step), name="y") as y:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from ..words.dims import Dim, is_open, to_index
+from ..words.dims import Dim, is_open, maximum, minimum, to_index
 from ..words.sizes import product, surely
 from ..words.tvm_types import Expr
 
@@ -67,6 +67,43 @@ class ImageNeeds:
             tiles = tiles * _wide(tirx.floordiv(to_index(dim) + (step - 1), step))
         own = [-(-n // step) for n, step in zip(since, tile)]
         return area * (own[0] * own[1]) >= tiles * (since[0] * since[1])
+
+
+@dataclass(frozen=True)
+class BatchNeeds:
+    """Any of ``options``: those of a single image, and those of smaller ones of which there are more."""
+
+    options: tuple[ImageNeeds, ...]
+
+    @staticmethod
+    def of(
+        size: Sequence[SizeLike], since: tuple[int, int], tile: tuple[int, int],
+        batch: SizeLike, batches: Sequence[tuple[int, tuple[int, int]]],
+    ) -> BatchNeeds:  # fmt: skip
+        """Of a kernel with a ``tile`` that pays from ``since`` on for images of ``size``; and, in a ``batch`` of so
+        many images or more, from each size of ``batches`` on."""
+        alone = ImageNeeds.of(size, since, tile)
+        if not alone.all_of or not isinstance(batch, Dim):
+            return BatchNeeds((alone,))
+        others = (ImageNeeds.of(size, own, tile).and_also(batch, images) for images, own in batches)
+        return BatchNeeds((alone, *others))
+
+    @property
+    def called(self) -> SizeLike:
+        """1 for all sizes at which the kernel may be called, and 0 for most others."""
+        found: SizeLike = 0
+        for needs in self.options:
+            found = maximum(found, product([minimum(1, dim // number) for dim, number in needs.least]))
+        return found
+
+    def and_also(self, dim: Dim, number: int) -> BatchNeeds:
+        """The same, and so many of ``dim``."""
+        return BatchNeeds(tuple(needs.and_also(dim, number) for needs in self.options))
+
+    def condition(self) -> Expr | None:
+        """Whether the images of the run are the kernel's; None for all."""
+        conditions = [needs.condition() for needs in self.options]
+        return None if conditions[0] is None else tirx.any(*conditions)
 
 
 def _open_ones(pairs: Iterable[tuple[SizeLike, int]]) -> tuple[Least, ...]:

@@ -22,20 +22,24 @@ from functools import partial
 from ..conv.register_tile import PLANNED, SMALLER, Sizes, sizes_below
 from ..dispatch import build_kernel, pays, peers, select, smaller
 from ..words.choice import Choice
-from ..words.dims import Open
+from ..words.dims import Dim, Open, bounds
 from ..words.group import Kernel, Request
 from ..words.sizes import usual
+
+BATCHES = (2, 4, 8)  # images for which it is asked from which size on an algorithm pays
 
 
 @dataclass(frozen=True)
 class BoxKernel:
     """A kernel, its choice, and from how many (rows, columns) on it computes an image; smaller ones are the next
-    kernel's. ``cycles``: of one of its tiles, where images choose between several kernels; else None."""
+    kernel's. ``cycles``: of one of its tiles, where images choose between several kernels; else None. ``batches``:
+    (images, (rows, columns)), where so many images that it computes together may each be smaller."""
 
     kernel: Kernel
     choice: Choice
     since: tuple[int, int]
     cycles: float | None = None
+    batches: tuple[tuple[int, tuple[int, int]], ...] = ()
 
     def __str__(self) -> str:
         rows, columns = self.since
@@ -45,7 +49,7 @@ class BoxKernel:
 def box_kernels(request: Request) -> Iterator[Kernel]:
     """Kernels of the open box that ``request`` has, each for boxes that are too small for those before it, down to its
     ``steps``."""
-    return (own.kernel for own in _kernels(request, lambda _, __, least: least, lambda _: False))
+    return (own.kernel for own in _kernels(request, lambda _, __, kernel: [(1, kernel.least)], lambda _: False))
 
 
 def image_kernels(
@@ -58,7 +62,7 @@ def image_kernels(
 
 def _kernels(
     request: Request,
-    begins: Callable[[Request, Choice, tuple[int, int]], tuple[int, int]],
+    begins: Callable[[Request, Choice, Kernel], list[tuple[int, tuple[int, int]]]],
     enough: Callable[[tuple[int, int]], bool],
 ) -> Iterator[BoxKernel]:
     box = request.box
@@ -76,8 +80,8 @@ def _kernels(
         if kernel.least != least:
             least = kernel.least
             won = choice.cycles < math.inf
-            since = begins(boxed, choice, least) if won else least
-            yield BoxKernel(kernel, choice, since)
+            (_, since), *batches = begins(boxed, choice, kernel) if won else [(1, least)]
+            yield BoxKernel(kernel, choice, since, batches=tuple(batches))
             fits = all(n <= unit for n, unit in zip(since, units))
             if fits or enough(since):
                 return
@@ -118,18 +122,35 @@ def planned_from(boxed: Request, since: tuple[int, int]) -> bool:
     return all(n <= PLANNED[0] * usual(extent) for n, extent in zip(since, extents))
 
 
-def _since(workers: int, boxed: Request, choice: Choice, least: tuple[int, int]) -> tuple[int, int]:
-    """The smallest image, of ``least`` rows and columns or as many more of both, from which on the choice pays whatever
-    its tiles leave over, in bands of rows that cores share; at most the image that it was made for."""
-    box = boxed.box
+def _since(workers: int, boxed: Request, choice: Choice, kernel: Kernel) -> list[tuple[int, tuple[int, int]]]:
+    """(images, (rows, columns)): the smallest images from which on the choice pays where so many are computed together,
+    whatever its tiles leave over; the first of as few images as there may be, the others of more and smaller ones."""
+    batch = boxed.group.outputs[0].shape[0]
+    if not isinstance(batch, Dim):
+        return [(batch, _smallest(workers, boxed, choice, kernel, batch))]
+    fewest = max(1, int(bounds(batch)[0]))
+    together = workers == 1 or kernel.groups >= workers
+    found: list[tuple[int, tuple[int, int]]] = []
+    for images in dict.fromkeys((fewest, *(n for n in BATCHES if n > fewest and together))):
+        since = _smallest(workers, boxed, choice, kernel, images)
+        if not found or math.prod(since) < math.prod(found[-1][1]):
+            found.append((images, since))
+    return found
+
+
+def _smallest(workers: int, boxed: Request, choice: Choice, kernel: Kernel, images: int) -> tuple[int, int]:
+    """The smallest of so many ``images``, of the kernel's least rows and columns or as many more of both, from which on
+    the choice pays: in bands of rows that cores share, where they can't share channels; at most the image that it was
+    made for."""
+    box, least = boxed.box, kernel.least
     assert box is not None
     most = min(box.rows * workers, usual(boxed.group.outputs[0].shape[2])), box.columns
     since = size = least
     paid = 0  # sizes in a row
     while paid < max(least) and size != most:
-        bands = min(size[0] // least[0], workers)
+        bands = 1 if kernel.groups >= workers else min(size[0] // least[0], workers)
         own = replace(box, rows=-(-size[0] // bands), columns=size[1])
-        paid = paid + 1 if pays(replace(boxed, box=own), choice) else 0
+        paid = paid + 1 if pays(replace(boxed, box=own), choice, images) else 0
         size = min(size[0] + 1, most[0]), min(size[1] + 1, most[1])
         since = since if paid else size
     return since

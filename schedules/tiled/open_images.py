@@ -33,7 +33,8 @@ from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
 from ..words.sizes import product, usual
 from ..words.tvm_types import Buffer, Expr, PrimFunc
 from .box_support import box_alignment, box_refusal
-from .image_needs import ImageNeeds
+from .channel_shares import ChannelShares, may_share_channels, of_case
+from .image_needs import BatchNeeds, ImageNeeds
 from .kernel import TiledKernel, box_target
 from .open_batch import ImagesOfBatch, Share
 from .open_boxes import BoxKernel, image_kernels
@@ -64,7 +65,8 @@ def build_open_images(request: Request) -> TiledKernel:
     once = once_kernels(boxed, made)
     if once is not None:
         made = [made[0], once.first, once.rest]
-    needs = [ImageNeeds.of(size, own.since, own.kernel.least) for own in made]
+    batch = request.group.outputs[0].shape[0]
+    needs = [BatchNeeds.of(size, own.since, own.kernel.least, batch, own.batches) for own in made]
     if (large := _large(request, flat, made[0])) is not None:
         made, needs = [large, *made], [needs[0].and_also(*_largest(request)), *needs]
     kernels = [own.kernel for own in made]
@@ -103,7 +105,7 @@ class _ImageDriver:
     request: Request
     flat: bool
     made: Sequence[BoxKernel]
-    needs: list[ImageNeeds]
+    needs: list[BatchNeeds]
     spare: list[tuple[int, int]]
     once: OnceKernels | None
     parts: tuple[Kernel, ...]
@@ -137,9 +139,11 @@ class _ImageDriver:
                     for part, box in self._boxes(k, number, own):
                         call(part, [box[str(name)] for name in kernels[part].scalars], worker, some)
 
-        least = _least(k, kernels, cases, along, unit[along])
+        fewest = [-(-kernel.least[along] // unit[along]) for kernel in kernels[: len(cases)]]
+        least = of_case(k, cases, fewest)
+        channels = ChannelShares.of(k, self.request, kernels, cases)
         number = None if self.images is None else self.images.number
-        _share(k, (rows, columns), along, unit[along], least, self.request.workers, compute, number)
+        _share(k, (rows, columns), along, unit[along], least, self.request.workers, compute, number, channels)
         return k.finish({"tirx.noalias": False})
 
     def _arguments(
@@ -294,11 +298,11 @@ def _boxed(request: Request, flat: bool, times: float = 1.0) -> Request:
     spread = sizes_about(rows, columns)
     if flat:
         rows, columns, spread = 1, rows * columns, tuple((1, h * w, weight) for h, w, weight in spread)
-    box = Box(rows, columns, frozenset(), True, units, spread, flat)
+    box = Box(rows, columns, frozenset(), True, units, spread, flat, request.workers > 1)
     return replace(request, target=box_target(request.target), box=box, choice=None)
 
 
-def _cases(needs: list[ImageNeeds], chosen: dict[int, Expr]) -> list[Expr | None]:
+def _cases(needs: list[BatchNeeds], chosen: dict[int, Expr]) -> list[Expr | None]:
     """When each of the kernels is called, up to the first that computes all images that are left: the image is large
     enough for it, and not for those before it. None for one that computes all. Those in ``chosen`` are called where
     that holds, and not before."""
@@ -317,37 +321,34 @@ def _cases(needs: list[ImageNeeds], chosen: dict[int, Expr]) -> list[Expr | None
     return cases
 
 
-def _least(k: KernelBuilder, kernels: list[Kernel], cases: list[Expr | None], along: int, unit: int) -> Expr:
-    """Rows, or columns, that a band of the kernel that is called has at least, in units."""
-    fewest = [-(-kernel.least[along] // unit) for kernel, _ in zip(kernels, cases)]
-    least: Expr = tirx.IntImm("int32", fewest[-1])
-    if len(set(fewest)) > 1:
-        for case, own in reversed([*zip(cases, fewest)][:-1]):
-            least = k.hold(tirx.Select(case, tirx.IntImm("int32", own), least))
-    return least
-
-
 def _share(
     k: KernelBuilder, size: tuple[Expr, Expr], along: int, unit: int, least: Expr, workers: int,
-    compute: Callable[[dict[str, Expr], Expr, Share | None], None], images: Expr | None,
+    compute: Callable[[dict[str, Expr], Expr, Share | None], None], images: Expr | None, channels: ChannelShares | None,
 ) -> None:  # fmt: skip
     """Calls ``compute`` with what a kernel of boxes is told, the core, and which images: each core has as many whole
     ones of the ``images`` as the others (None: the kernels compute all), and of those that are left a band of rows, or
-    of columns (``along`` 1), none of fewer than ``least`` units. One loop for all kernels, as each parallel loop is a
-    function of its own."""
+    of columns (``along`` 1), none of fewer than ``least`` units; or where that pays, of all or of those that are left,
+    a part of the ``channels``. One loop for all kernels, as each parallel loop is a function of its own."""
     total = tirx.floordiv(size[along], unit) if unit > 1 else size[along]
-    zero = tirx.IntImm("int32", 0)
+    zero, one = tirx.IntImm("int32", 0), tirx.IntImm("int32", 1)
 
-    def band(first: Expr, end: Expr) -> dict[str, Expr]:
+    def band(first: Expr, end: Expr, part: Expr = zero, parts: Expr = one) -> dict[str, Expr]:
         own, whole = (first * unit, (end - first) * unit), (zero, size[1 - along])
         (row, rows), (column, columns) = (whole, own) if along else (own, whole)
-        return {"row": row, "column": column, "rows": rows, "columns": columns}
+        return {"row": row, "column": column, "rows": rows, "columns": columns, "part": part, "parts": parts}
 
     if workers == 1:
         compute(band(zero, total), zero, None)
         return
     parts = k.bind(tirx.min(tirx.floordiv(total, least), workers), "n")
     each = None if images is None else k.bind(tirx.floordiv(images, workers), "each")
+    cut: Expr | None = None  # true where channels are
+    if channels is not None:
+        if each is not None:
+            each = k.bind(tirx.Select(channels.pay_for_all(images, workers), zero, each), "each")
+        left = one if each is None else images - each * workers
+        cut = k.bind(channels.pay(left, parts), "cut")
+        parts = k.bind(tirx.Select(cut, channels.workers, parts), "n")
     with k.loop(workers, "parallel", "w") as w:
         inside, some = w < parts, None
         if each is not None:
@@ -356,12 +357,17 @@ def _share(
             some = each * workers, images - each * workers
             inside = tirx.all(inside, some[1] > 0)
         with k.when(inside):
-            first, end = (k.bind(tirx.floordiv(at * total, parts), "at") for at in (w, w + 1))
-            compute(band(first, end), w, some)
+            first, end = (tirx.floordiv(at * total, parts) for at in (w, w + 1))
+            if cut is None:
+                compute(band(k.bind(first, "at"), k.bind(end, "at")), w, some)
+                return
+            first, end = (k.bind(tirx.Select(cut, all_, own), "at") for all_, own in ((zero, first), (total, end)))
+            share = (k.bind(tirx.Select(cut, own, all_), "part") for own, all_ in ((w, zero), (parts, one)))
+            compute(band(first, end, *share), w, some)
 
 
 def _operands(
-    request: Request, parts: tuple[Kernel, ...], needs: list[ImageNeeds]
+    request: Request, parts: tuple[Kernel, ...], needs: list[BatchNeeds]
 ) -> tuple[list[Value | Packed | Scratch], dict[Value | Packed | Scratch, SizeLike], int]:
     """What the parts point to, but for their scratch; where that lies in a worker's, and how large a worker's is: of
     kernels whose scratch follows from the size, none where they are not called."""
@@ -378,12 +384,14 @@ def _operands(
             at = aligned(at + size)
         operands += [o for o in part.operands if not isinstance(o, Scratch) and o not in operands]
         if part.fitted is not None:
-            at = product([at, *(minimum(1, dim // least) for dim, least in needs[number].least)])
+            at = at * needs[number].called
         room = maximum(room, at)
     return operands, offsets, room
 
 
-def _highest(request: Request, kernel: Kernel) -> Expr:
-    """Rows of the highest band of an image: with fewer bands than cores, each is lower than twice the lowest."""
+def _highest(request: Request, kernel: Kernel) -> SizeLike:
+    """Rows of the highest band of an image: with fewer bands than cores, each is lower than twice the lowest; all of
+    them, where cores share channels."""
     rows = request.group.outputs[0].shape[2]
-    return maximum(-(-rows // request.workers), minimum(rows, 2 * kernel.least[0] - 1))
+    band = maximum(-(-rows // request.workers), minimum(rows, 2 * kernel.least[0] - 1))
+    return band + may_share_channels(request, kernel) * (rows - band)

@@ -21,6 +21,7 @@ from .choose import (
     best_alike,
     choose_plan,
     least_plans,
+    longer_strips,
     smaller_plans,
     smaller_strips,
     sorted_plans,
@@ -44,13 +45,13 @@ class Winograd(ConvAlgorithm):
     def offers(self, request: Request, facts: ConvFacts) -> Choice | AlgorithmRefusal:
         if reason := self.forbids(request, facts):
             return self.refuses(reason)
-        split = may_split(request)
-        plan = choose_plan(self.target_of(request), facts, split=split)
+        split, target = may_split(request), self.target_of(request)
+        plan = choose_plan(target, facts, split=split)
         room = request.limits.room
         if plan is not None and room is not None and held_bytes(_lanes(request, facts), facts.channels, plan) > room:
-            plan = choose_plan(self.target_of(request), facts, room, split)
+            plan = choose_plan(target, facts, room, split)
         if plan is not None and _any_size(request):  # each core holds it, however small the image
-            plan = smaller_strips(self.target_of(request), facts, plan, split)
+            plan = longer_strips(target, facts, smaller_strips(target, facts, plan, split))
         if plan is None:
             slower = "expected to be no faster than the direct form"
             return self.refuses(slower if applies(facts) else "no transform fits")
@@ -96,8 +97,8 @@ class Winograd(ConvAlgorithm):
     def larger(self, request: Request, facts: ConvFacts, plan: WinogradPlan) -> WinogradPlan:
         return best_alike(self.target_of(request), facts, plan)
 
-    def pays(self, request: Request, facts: ConvFacts, plan: WinogradPlan) -> bool:
-        return still_pays(self.target_of(request), facts, plan, pair_share(request, facts))
+    def pays(self, request: Request, facts: ConvFacts, plan: WinogradPlan, images: int) -> bool:
+        return still_pays(self.target_of(request), facts, plan, pair_share(request, facts), images)
 
     def loads(self, facts: ConvFacts, plan: WinogradPlan) -> float | None:
         return None if plan.plain else plan.groups * plan.planes * plan.transform.reads

@@ -15,7 +15,7 @@ from ...kernel.register_budget import free_registers
 from ..facts import ConvFacts
 from .cost import cycles_of_plans, direct_cycles, plan_cycles, reached_share
 from .hints import waited
-from .plan import Layer, Pairs, WinogradPlan, all_transforms, fits, held_bytes, products_for
+from .plan import Layer, Pairs, WinogradPlan, all_transforms, fits, held_bytes, products_for, weight_bytes
 from .plan_table import PlanTable, in_arrays
 from .transform import F2, Transform
 
@@ -28,6 +28,8 @@ MOST_HELD = 6  # tiles whose channels lie in registers: with eight sums go to th
 TIE = 1.001  # times the fewest cycles can't be told from these, but more scratch pushes out what lies beside it: strips
 # of 12 tiles take 0.95 of the time of 36, expected to be the same, in stripes of 720 x 1280 with 64 channels
 HARDLY = 1.02  # times the cycles at one size: as tiles and strips are left over, plans differ by more at the next one
+HELD = 0.5  # of the second-level cache, what strips of images of any size may take of it: the rest is the weights'
+LONGEST = 8  # register tiles of such a strip
 MANY_SIZES = 1.15  # times the direct cycles take register tiles that are for all small images: of 32 channels at 16x16
 # they took 1.3 times as long as F(6x6, 3x3), of which 0.95 times the direct cycles were expected
 
@@ -75,6 +77,20 @@ def smaller_strips(target: Target, facts: ConvFacts, plan: WinogradPlan, split: 
     return plan
 
 
+def longer_strips(target: Target, facts: ConvFacts, plan: WinogradPlan) -> WinogradPlan:
+    """The plan in strips as long as images may be that have more tiles than those it was made for, where weights pass
+    the second-level cache once a strip: the longest of which that cache holds what a strip needs in HELD of it. Images
+    of fewer tiles have shorter strips, and hold no more bytes than they need."""
+    lanes = target.lanes(facts.output.dtype)
+    if weight_bytes(lanes, facts.channels, plan) <= target.l2_bytes:
+        return plan
+    for tiles in range(LONGEST, plan.row_tiles, -1):
+        longer = replace(plan, strip=tiles * plan.rows, strips=1)
+        if 0 < held_bytes(lanes, facts.channels, longer) <= HELD * target.l2_bytes:
+            return longer
+    return plan
+
+
 def best_alike(target: Target, facts: ConvFacts, plan: WinogradPlan) -> WinogradPlan:
     """The plan of the fewest cycles for the outputs of ``facts`` that reads the weights as ``plan`` does: by the same
     transform, in chunks of as many vectors."""
@@ -86,11 +102,14 @@ def best_alike(target: Target, facts: ConvFacts, plan: WinogradPlan) -> Winograd
     return plan
 
 
-def still_pays(target: Target, facts: ConvFacts, plan: WinogradPlan, share: float = 1.0) -> bool:
+def still_pays(
+    target: Target, facts: ConvFacts, plan: WinogradPlan, share: float = 1.0, images: int | None = None
+) -> bool:
     """True if ``plan``, which was chosen for an image of another size, is expected to be faster than direct
-    convolutions, of which the best takes a ``share`` of float32's time, at that of ``facts``, in strips of as many
-    tiles as there are."""
+    convolutions, of which the best takes a ``share`` of float32's time, at so many ``images`` (by default those of
+    ``facts``) of that of ``facts``, in strips of as many tiles as there are."""
     layer = Layer.of(facts)
+    layer = layer._replace(batch=layer.batch // facts.batch * (images or facts.batch))
     if not fits(layer, plan.transform):
         return False
     sizes = zip(layer.out_spatial, layer.dilation, plan.transform.tile)
@@ -99,7 +118,8 @@ def still_pays(target: Target, facts: ConvFacts, plan: WinogradPlan, share: floa
     strips = -(-total // plan.strip)
     own = replace(plan, tiles=(rows, columns), strip=-(-total // strips), strips=strips)
     reached = 1.0 if plan.products else reached_share(target, layer, plan.transform)
-    return plan_cycles(target, layer.channels, own) / reached <= MANY_SIZES * share * direct_cycles(target, facts)
+    direct = share * direct_cycles(target, facts, layer)
+    return plan_cycles(target, layer.channels, own) / reached <= MANY_SIZES * direct
 
 
 def best_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> WinogradPlan | None:

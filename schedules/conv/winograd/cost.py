@@ -58,9 +58,10 @@ def warm_cycles(target: Target, facts: ConvFacts, plan: WinogradPlan) -> float:
     return plan_cycles(replace(target, l2_bytes=1 << 40), facts.channels, plan)
 
 
-def direct_cycles(target: Target, facts: ConvFacts) -> float:
-    """Predicted cycles of the direct convolution, waste at its edges included."""
-    layer = Layer.of(facts)
+def direct_cycles(target: Target, facts: ConvFacts, layer: Layer | None = None) -> float:
+    """Predicted cycles of the direct convolution, waste at its edges included; of a ``layer`` with another batch than
+    ``facts`` have, where one is given."""
+    layer = layer or Layer.of(facts)
     whole = layer.whole is not None
     target = doubled(target) if layer.half else multiplier(target, PAIRS) if whole else target
     lanes = target.lanes()

@@ -155,10 +155,9 @@ class WinogradKernel:
         k, plan = self.k, self.plan
         self.products.give()
         self.tiles = self._tiles()
+        self.own = self.ctx.parts.own(plan.chunks) if plan.groups == 1 else None
         total = self.images * self.tiles[0] * self.tiles[1]
-        strips: Expr = plan.strips
-        if self.conv.is_open:
-            strips = tirx.floordiv(total + (plan.strip - 1), plan.strip)
+        strips = tirx.floordiv(total + (plan.strip - 1), plan.strip) if self.conv.is_open else plan.strips
         if self.fits and type(self.products) is RegisterTiles:
             filled = tirx.floordiv(total + (plan.rows - 1), plan.rows) * plan.rows
             self.products.lay_out(k.hold(tirx.min(filled, self.products.padded), "padded"))
@@ -193,9 +192,10 @@ class WinogradKernel:
         products = self._scratch("products", self.sizes[1], worker, self.dtype)
         self._transform(data, first, count)
         made.fill(data, count)
-        with k.loop(plan.chunks_per_group, name="chunk") as within:
+        begin, chunks = (group * plan.chunks_per_group, plan.chunks_per_group) if self.own is None else self.own
+        with k.loop(chunks, name="chunk") as within:
             self.ctx.ranged(within, plan.chunks_per_group)
-            chunk = self.conv.bind(group * plan.chunks_per_group + within, plan.chunks_per_group * plan.groups)
+            chunk = self.conv.bind(begin + within, plan.chunks_per_group * plan.groups)
             made.multiply(data, products, chunk, count, (ahead, (first, chunk, within)))
             with k.loop(count, name="tile") as tile:
                 self.ctx.ranged(tile, plan.strip)

@@ -236,14 +236,17 @@ class RegisterTiles(Products):
         if not isinstance(count, int):
             tiles = tirx.floordiv(count + (rows - 1 - self.short), rows)
             tiles = self.conv.bind(tiles, plan.row_tiles + 1) if self.short else tiles
+        share = None
+        if self.conv.is_open and not takes_elements(self.conv.request.target, self.dtype):
+            share = self.weights.share_of(tirx.floordiv(count + (rows - 1), rows))
         with k.loop(self.t.products, name="xi") as xi:
             self.ctx.ranged(xi, self.t.products)
             with k.loop(tiles, name="r") as panel:
                 self.ctx.ranged(panel, plan.row_tiles)
-                self._multiply_tile(data, products, (xi, panel, chunk), rows, hints)
+                self._multiply_tile(data, products, (xi, panel, chunk), rows, (*hints, share))
             if self.short:
                 with k.when(tiles * rows < count):
-                    self._multiply_tile(data, products, (xi, tiles, chunk), self.short, hints)
+                    self._multiply_tile(data, products, (xi, tiles, chunk), self.short, (*hints, share))
 
     def _multiply_tile(
         self,
@@ -251,13 +254,14 @@ class RegisterTiles(Products):
         products: ScratchPart,
         at: tuple[Expr, Expr, Expr],
         rows: int,
-        hints: tuple[Ahead, tuple[Expr, Expr, Expr]],
+        hints: tuple[Ahead, tuple[Expr, Expr, Expr], Expr | None],
     ) -> None:
-        """The products of the first ``rows`` tiles of a register tile; ``at``: xi, the register tile, the chunk."""
+        """The products of the first ``rows`` tiles of a register tile; ``at``: xi, the register tile, the chunk; the
+        last of ``hints``: a step's share of the weights that follow."""
         k, lanes, vectors = self.k, self.lanes, self.plan.vectors
-        (xi, panel, chunk), (ahead, where) = at, hints
+        (xi, panel, chunk), (ahead, where, share) = at, hints
         matrix = self.weights.matrix(chunk, self._matrix(xi))
-        ask = self.weights.hints(panel, matrix)
+        ask = self.weights.hints(panel, matrix, share)
         runs = ahead.of(where, xi, panel)
         acc = k.local("acc", self.dtype, rows * vectors * lanes)
         with k.loop(rows * vectors, "unroll", "z") as z, k.loop(lanes, "vectorized", "v") as v:

@@ -65,17 +65,30 @@ class Weights:
         far = self.depth * read * self.plan.element_bytes > self.conv.request.target.l2_bytes // 4
         return read if tiles == 1 or far else -(-read // tiles)
 
-    def hints(self, panel: Expr, matrix: Expr) -> Callable[[Expr, Expr], None]:
+    def share_of(self, tiles: Expr) -> Expr | None:
+        """Elements from the hint of one step to that of the next where only a run tells how many ``tiles`` share a
+        matrix of weights; None where steps ask for what follows in any case."""
+        if self.plan.row_tiles == 1 or self.hinted == self.plan.vectors * self.conv.lanes:
+            return None
+        read = self.plan.vectors * self.conv.lanes
+        return self.conv.bind(tirx.floordiv(read + tiles - 1, tiles), read + 1)
+
+    def hints(self, panel: Expr, matrix: Expr, share: Expr | None = None) -> Callable[[Expr, Expr], None]:
         """Hints for the weights that follow, once a step of the reduction. Where several register tiles share a matrix
-        of weights, they ask for the next one, each for its part, so that it arrives at an even rate. Steps ask for
-        whole elements further on, not for whole lines: a place that needs a division costs as many instructions as the
-        step has multiply-adds beside it, and Haswell waits for them.
+        of weights, they ask for the next one, each for its part, so that it arrives at an even rate: the ``share`` that
+        a run tells, or the plan's. Steps ask for whole elements further on, not for whole lines: a place that needs a
+        division costs as many instructions as the step has multiply-adds beside it, and Haswell waits for them.
 
         They are wanted in the first level, where that pays: when a strip finds its weights in the second, products
         still wait for each line once. 64 channels at 640 x 360 take 0.98 of the time (Emerald Rapids)."""
         conv, vectors, lanes, tiles = self.conv, self.plan.vectors, self.conv.lanes, self.plan.row_tiles
         size, level = self.depth * vectors * lanes, wanted_level(conv.request.target)
         element, each = self.plan.element_bytes, self.hinted
+        if share is not None:
+            follows = conv.bind(self.at(matrix, 0) + size + panel * self.depth * share, FAR)
+            return lambda _, channel: prefetch(
+                conv.k, self.given, follows + channel * share, vectors, lanes, element, 0, level
+            )
         if each == vectors * lanes:
             return lambda step, channel: prefetch(conv.k, self.given, step, vectors, lanes, element, level=level)
         begin = conv.bind(self.at(matrix, 0) + size + tirx.floordiv(panel * size, tiles), FAR)
