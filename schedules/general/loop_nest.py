@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tvm import tirx
 from tvm.ir.prim import expr as prim
@@ -27,6 +27,10 @@ from .axes import Merged, depends, linear_coefficients, occurs
 from .open_places import NOTE, named
 from .phases import Phase
 
+if TYPE_CHECKING:
+    from ..words.size_like import SizeLike
+
+SHORT = 512  # elements of a task
 PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
 LOCAL_WORK = 8 * 1024  # where cores take bands of rows, the data that need not move counts as well
 BAND_BYTES = 4096  # of one channel: shorter bands share too many cache lines where channels are not blocked
@@ -205,9 +209,9 @@ class Nest:
             return
         total = product(extents)
         split = 0
-        if self._worth_a_launch() and usual(total) > 1:
+        if self._worth_a_launch() and (is_open([total]) or total > 1):
             tasks = 1
-            while split < len(extents) and usual(tasks) < 64:
+            while split < len(extents) and usual(tasks) < self._most_tasks(tasks * extents[split]):
                 tasks *= extents[split]
                 split += 1
         if not split:
@@ -226,6 +230,12 @@ class Nest:
             heads = [self.ctx.ranged(self.k.bind(h, "h"), e) if not isinstance(h, prim.IntImm) and split > 1 else h
                      for h, e in zip(heads, extents)]
             self._serial(list(extents[split:]), heads, body)
+
+    def _most_tasks(self, tasks: SizeLike) -> int:
+        """As many as loops are shared in, of which ``tasks`` are the next number: none more where only larger sizes are
+        worth a launch, and tasks would be so short at the usual one that their beginning counts."""
+        small = self._work() < PARALLEL_WORK and self._work() < usual(tasks) * SHORT
+        return 1 if small else 64
 
     def _banded(self) -> bool:
         """True if cores take bands of rows: of images, by axis 2, where there are cores to share the work."""
