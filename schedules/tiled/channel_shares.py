@@ -17,7 +17,7 @@ from tvm import tirx
 from ..emit.builder import KernelBuilder
 from ..words.dims import maximum, minimum, to_index
 from ..words.group import Kernel, Packed, Request, dtype_bytes
-from ..words.sizes import product
+from ..words.sizes import product, usual
 from ..words.tvm_types import Expr
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 OWN_GROUPS = 8  # weights this many times the images: a core rather reads all of these and a part of the weights
 LARGEST = (1 << 31) - 1
+VECTORS = 2  # of channels, at least, in a group
 EVEN = 4  # groups of channels for each core, from which on it hardly matters that some have one more
 
 
@@ -68,6 +69,18 @@ class ChannelShares:
         """True if all ``images`` are so small beside the weights that no core should have some of its own."""
         small = tirx.Cast("int64", images) * self.image < tirx.Cast("int64", self.enough)
         return tirx.all(self.workers >= workers, self.even > 0, small)
+
+
+def usually_whole(request: Request) -> bool:
+    """True if cores compute whole images at the size that is planned for: each some of its own, or a part of the
+    channels of all."""
+    anchor, output = request.group.anchor, request.group.outputs[0]
+    images = usual(output.shape[0])
+    if request.workers == 1 or images >= request.workers or anchor is None:
+        return True
+    data, weight = anchor.operands[:2]
+    many = output.shape[1] >= VECTORS * request.workers * request.target.lanes(output.dtype)
+    return bool(many and usual(data.bytes) * OWN_GROUPS < weight.bytes)
 
 
 def may_share_channels(request: Request, kernel: Kernel) -> SizeLike:

@@ -33,7 +33,7 @@ from ..words.group import Box, Kernel, Packed, Request, Scratch, Value
 from ..words.sizes import product, usual
 from ..words.tvm_types import Buffer, Expr, PrimFunc
 from .box_support import box_alignment, box_refusal
-from .channel_shares import ChannelShares, may_share_channels, of_case
+from .channel_shares import ChannelShares, may_share_channels, of_case, usually_whole
 from .image_needs import BatchNeeds, ImageNeeds
 from .kernel import TiledKernel, box_target
 from .open_batch import ImagesOfBatch, Share
@@ -289,13 +289,15 @@ def _largest(request: Request) -> tuple[Dim, int]:
 
 
 def _boxed(request: Request, flat: bool, times: float = 1.0) -> Request:
-    """The request for boxes as a core's band of the image that the build plans for, or of one so many ``times`` as high
-    and as wide."""
-    height, width = (max(1, round(times * usual(d))) for d in request.group.outputs[0].shape[2:])
+    """The request for boxes as the image that the build plans for, or one so many ``times`` as high and as wide, or a
+    core's band of it where cores share it by rows."""
+    size = request.group.outputs[0].shape[2:]
+    height, width = (max(1, round(times * usual(d))) for d in size)
     units = box_alignment(request.group)
-    rows = max(units[0], -(-height // request.workers) // units[0] * units[0])
+    bands = 1 if usually_whole(request) else request.workers
+    rows = max(units[0], -(-height // bands) // units[0] * units[0])
     columns = max(units[1], width // units[1] * units[1])
-    spread = sizes_about(rows, columns)
+    spread = sizes_about(rows, columns) if is_open(size) else ()
     if flat:
         rows, columns, spread = 1, rows * columns, tuple((1, h * w, weight) for h, w, weight in spread)
     box = Box(rows, columns, frozenset(), True, units, spread, flat, request.workers > 1)

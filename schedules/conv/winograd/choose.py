@@ -30,8 +30,9 @@ TIE = 1.001  # times the fewest cycles can't be told from these, but more scratc
 HARDLY = 1.02  # times the cycles at one size: as tiles and strips are left over, plans differ by more at the next one
 HELD = 0.5  # of the second-level cache, what strips of images of any size may take of it: the rest is the weights'
 LONGEST = 8  # register tiles of such a strip
-MANY_SIZES = 1.15  # times the direct cycles take register tiles that are for all small images: of 32 channels at 16x16
-# they took 1.3 times as long as F(6x6, 3x3), of which 0.95 times the direct cycles were expected
+MANY_SIZES = 1.3  # times the direct cycles take register tiles that are for all small images: of 32 channels at 16x16
+# they took 1.3 times as long as F(6x6, 3x3), of which 0.95 times the direct cycles were expected (Emerald Rapids), of
+# 48 at 9x9 1.4 and of 256 at 10x10 1.25 times as long as F(4x4, 3x3), of which 1.2 times as many were (Zen 5)
 
 
 def applies(facts: ConvFacts) -> bool:
