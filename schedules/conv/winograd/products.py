@@ -237,7 +237,7 @@ class RegisterTiles(Products):
             tiles = tirx.floordiv(count + (rows - 1 - self.short), rows)
             tiles = self.conv.bind(tiles, plan.row_tiles + 1) if self.short else tiles
         share = None
-        if self.conv.is_open and not takes_elements(self.conv.request.target, self.dtype):
+        if self.conv.of_any_size and not takes_elements(self.conv.request.target, self.dtype):
             share = self.weights.share_of(tirx.floordiv(count + (rows - 1), rows))
         with k.loop(self.t.products, name="xi") as xi:
             self.ctx.ranged(xi, self.t.products)
