@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ...schedules.conv import supports_conv
 from ...schedules.matmul import is_product, moves_problem
 from ...schedules.words.group import Group, Node, Value
 from .drafts import Draft, Drafts
@@ -25,14 +26,31 @@ def merge_moves(fuser: Drafts, drafts: list[Draft]) -> list[Draft]:
         if anchor is None or not is_product(anchor) or is_attention(draft.nodes) or id(draft) in gone:
             continue
         before = prologue(fuser, draft, [anchor.operands[0]])
-        if before:
+        if before and not (apart := _read_apart(fuser, anchor, before)):
             gone |= _taken(fuser, draft, before)
+        elif before:
+            draft.notes.append(f"moves ({', '.join(sorted(n.place for n in before))}) not fused: {apart}")
         while (after := next_move(fuser, draft)) is not None:
             taken = _taken(fuser, draft, after)
             if not taken:
                 break
             gone |= taken
     return [d for d in drafts if id(d) not in gone]
+
+
+def _read_apart(fuser: Drafts, anchor: Node, before: set[Node]) -> str:
+    """Why the product ``anchor`` had better read what the moves ``before`` it leave in memory; empty where it may move
+    itself."""
+    inside = {*before, anchor}
+    if any(reader not in inside for n in before for r in n.results for reader in fuser.consumers.get(r, [])):
+        return "what it adds to the sums would lie apart"
+    made = {r for n in before for r in n.results}
+    for value in {v for n in before for v in n.inputs} - made:
+        producer = fuser.produced_by.get(value)
+        owner = fuser.owner.get(producer) if producer is not None else None
+        if len(value.shape) == 4 and owner is not None and owner.anchor is not None and supports_conv(owner.anchor):
+            return "a convolution's image lies in channel blocks"
+    return ""
 
 
 def is_attention(nodes: Iterable[Node]) -> bool:

@@ -22,18 +22,15 @@ from tvm import relax
 
 from ...schedules.operators.registry import call
 from ...schedules.words.tvm_types import Attribute, Expr
-from ..simplify.anchors import CONVOLUTIONS, TRANSPOSED
 from ..simplify.graph import CONST, GraphNode
 from ..simplify.identity import RESHAPES
-from ..simplify.patterns import ELEMENTWISE, split_constant
+from ..simplify.patterns import split_constant
 from ..simplify.rule import RewriteBuilder
+from .near_convolutions import of_convolution
 
 op = relax.op
 
 LEAST_ELEMENTS = 1 << 16  # of the images: copies of fewer take no longer than the starts of two more kernels
-NEAR = 24  # operators to look through for the convolution that an image comes from
-_THROUGH = ELEMENTWISE | {f"relax.nn.{n}_pool2d" for n in ("max", "avg")}
-_THROUGH |= {"relax.concat", "relax.strided_slice", "relax.split", "halotile.resample", "halotile.upsample"}
 
 
 def moment(x: Expr, about: Expr, **attributes: Attribute) -> Expr:
@@ -59,7 +56,7 @@ def groups_by_channels(node: GraphNode) -> Callable[[RewriteBuilder], GraphNode]
     if x.shape != node.shape or grouped[0] != n or groups == 0 or channels % groups or groups == channels:
         return None
     axes = sorted(int(a) % len(grouped) for a in norm.attr("axes"))
-    if axes != list(range(2, len(grouped))) or math.prod(node.shape) < LEAST_ELEMENTS or not _of_convolution(x):
+    if axes != list(range(2, len(grouped))) or math.prod(node.shape) < LEAST_ELEMENTS or not of_convolution(x):
         return None
     own = channels // groups
     if any(_per_group(c, groups) is None for _, c in behind):
@@ -127,17 +124,3 @@ def _per_group(constant: np.ndarray, groups: int) -> np.ndarray | None:
     sizes = [d for d in constant.shape if d != 1]
     along = constant.ndim > 1 and sizes == [groups] and constant.shape[1 if constant.ndim > 2 else 0] == groups
     return constant.reshape(-1) if along else None
-
-
-def _of_convolution(node: GraphNode) -> bool:
-    """True if a convolution's image is not far behind: it lies in channel blocks."""
-    seen, stack = {node}, [node]
-    while stack and len(seen) <= NEAR:
-        current = stack.pop()
-        if current.op in CONVOLUTIONS | TRANSPOSED:
-            return True
-        if current.op in _THROUGH:
-            fresh = [i for i in current.inputs if i not in seen and i.op != CONST]
-            seen.update(fresh)
-            stack += fresh
-    return False

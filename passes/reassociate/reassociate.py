@@ -22,12 +22,18 @@ from .images import as_image
 from .lines import gains, line_as_image
 from .resizes import resize_later
 from .shuffles import phases_side_by_side, whole_blocks
+from .tokens import before_tokens, image_of_tokens, tokens_of_image
 
 _RULES: dict[str, Rule] = {
     "resize-later": resize_later,
     "extreme-as-it-lies": extreme_as_it_lies,
     "groups-by-channels": groups_by_channels,
     "as-image": as_image,
+}
+_RULES_OF_BLOCKS: dict[str, Rule] = {
+    "tokens-of-image": tokens_of_image,
+    "before-tokens": before_tokens,
+    "image-of-tokens": image_of_tokens,
 }
 _RULES_OF_LANES = {"phases-side-by-side": phases_side_by_side, "whole-blocks": whole_blocks}
 
@@ -41,7 +47,7 @@ class Reassociate:
 
     def apply(self, module: IRModule, target: Target | None = None) -> Result:
         """``module`` with linear maps in the order of the least work; with ``target``, also with channels in the order
-        that fills its vectors."""
+        that fills its vectors, and images turned where they lie in blocks of these."""
         if not self.enabled or (found := opened(module)) is None:
             return Result(module, False)
         function, graph = found
@@ -50,7 +56,7 @@ class Reassociate:
         if gains(graph.order()):
             rules["line-as-image"] = line_as_image
         if target is not None:
-            rules |= {name: partial(rule, target=target) for name, rule in _RULES_OF_LANES.items()}
+            rules |= {name: partial(rule, target=target) for name, rule in _RULES_OF_LANES.items()} | _RULES_OF_BLOCKS
         while sweep(graph, rules, done):  # each saves multiply-adds, transposes or puts channels in order, so this ends
             pass
         return closed(module, function, graph, self.name, done)
