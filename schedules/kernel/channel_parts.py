@@ -17,24 +17,30 @@ from ..words.tvm_types import Expr
 
 @dataclass
 class ChannelParts:
-    """The part that a kernel of a ``box`` computes, and of how many, which ``scalar`` declares; ``groups``: the fewest
-    groups of channels that a loop of it goes through."""
+    """The part that a kernel of a ``box`` computes, and of how many, which ``scalar`` declares; ``fewest``: groups of
+    channels that a loop of it goes through."""
 
     k: KernelBuilder
     box: Box | None
-    scalar: Callable[[str, int], Expr]
+    scalar: Callable[[str], Expr]
     share: tuple[Expr, Expr] | None = None
-    groups: int = 1
+    fewest: int | None = None
+
+    @property
+    def groups(self) -> int:
+        """Of channels, that callers may share: one where a loop of the kernel goes through all channels at once."""
+        return self.fewest or 1
 
     def own(self, groups: int) -> tuple[Expr, Expr] | None:
         """The first of so many ``groups`` of channels that the kernel computes, and how many; None for all of them.
         Every loop over groups has the same part of its own."""
-        if self.box is None or not self.box.by_channels or groups == 1:
+        if self.box is None or not self.box.by_channels:
+            return None
+        self.fewest = min(self.fewest or groups, groups)
+        if groups == 1:
             return None
         if self.share is None:
-            self.share = self.scalar("part", groups), self.scalar("parts", groups + 1)
-            self.groups = groups
-        self.groups = min(self.groups, groups)
+            self.share = self.scalar("part"), self.scalar("parts")
         part, parts = self.share
         first, end = (self.k.hold(tirx.floordiv(at * groups, parts), "g") for at in (part, part + 1))
         return first, end - first

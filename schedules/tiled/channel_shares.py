@@ -42,16 +42,17 @@ class ChannelShares:
 
     @staticmethod
     def of(
-        k: KernelBuilder, request: Request, kernels: Sequence[Kernel], cases: Sequence[Expr | None]
+        k: KernelBuilder, request: Request, called: Sequence[Sequence[Kernel]], cases: Sequence[Expr | None]
     ) -> ChannelShares | None:
-        """None where no kernel has groups of channels, or one core computes all."""
-        own, workers, anchor = kernels[: len(cases)], request.workers, request.group.anchor
-        if workers == 1 or anchor is None or all(kernel.groups == 1 for kernel in own):
+        """Of the kernels that are ``called`` together in each case; None where none of them has groups of channels, or
+        one core computes all."""
+        workers, anchor = request.workers, request.group.anchor
+        groups = [min(kernel.groups for kernel in own) for own in called]
+        if workers == 1 or anchor is None or max(groups) == 1:
             return None
         data = anchor.operands[0]
-        groups = [kernel.groups for kernel in own]
         even = [int(n % workers == 0 or n >= EVEN * workers) for n in groups]
-        enough = [_weights(kernel) // OWN_GROUPS for kernel in own]
+        enough = [_weights(own[0]) // OWN_GROUPS for own in called]
         elements = tirx.Cast("int64", to_index(product(data.shape[1:])))
         return ChannelShares(
             of_case(k, cases, [min(n, workers) for n in groups]),

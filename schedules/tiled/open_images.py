@@ -141,7 +141,8 @@ class _ImageDriver:
 
         fewest = [-(-kernel.least[along] // unit[along]) for kernel in kernels[: len(cases)]]
         least = of_case(k, cases, fewest)
-        channels = ChannelShares.of(k, self.request, kernels, cases)
+        called = [[kernels[part] for part in self._called(number)] for number in range(len(cases))]
+        channels = ChannelShares.of(k, self.request, called, cases)
         number = None if self.images is None else self.images.number
         _share(k, (rows, columns), along, unit[along], least, self.request.workers, compute, number, channels)
         return k.finish({"tirx.noalias": False})
@@ -161,6 +162,13 @@ class _ImageDriver:
                 at = self.images.begin(operand, some)
             found.append(tirx.address_of(own[at]))
         return found
+
+    def _called(self, number: int) -> list[int]:
+        """Which parts may compute what is the kernel's of this ``number``."""
+        if self.once is not None and self.made[number] is self.once.first:
+            return [number, number + 1]
+        most, below = self.spare[number]
+        return [number, below] if most else [number]
 
     def _boxes(self, k: KernelBuilder, number: int, own: dict[str, Expr]) -> Iterator[tuple[int, dict[str, Expr]]]:
         """Which parts compute a band that is the kernel's of this ``number``, and what of it; inside of conditions

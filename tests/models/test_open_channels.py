@@ -4,6 +4,7 @@ are smaller than one alone would have to be."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,12 @@ from halotile.compiler.state import Options
 from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.winograd.choose import HELD, best_plan, longer_strips
 from halotile.schedules.conv.winograd.plan import held_bytes
+from halotile.schedules.emit.builder import KernelBuilder
+from halotile.schedules.kernel.channel_parts import ChannelParts
 from halotile.schedules.tiled.channel_shares import ChannelShares
 from halotile.schedules.tiled.image_needs import BatchNeeds
 from halotile.schedules.words.dims import Dim
-from halotile.schedules.words.group import Value
+from halotile.schedules.words.group import Box, Value
 from halotile.schedules.words.sizes import value_of
 from halotile.targets.resolve import resolve
 from tvm import tirx
@@ -122,3 +125,14 @@ def test_strips_grow_where_weights_pass_the_cache() -> None:
         if grows:
             assert longer.strip % longer.rows == 0 and longer.strips == 1
             assert held_bytes(target.lanes(), channels, longer) <= HELD * target.l2_bytes
+
+
+def test_a_kernel_with_a_loop_over_all_channels_is_not_shared() -> None:
+    box = Box(4, 4, frozenset(), True, by_channels=True)
+    k = KernelBuilder("kernel")
+    parts = ChannelParts(k, box, k.scalar)
+    assert parts.groups == 1 and parts.own(6) is not None and parts.groups == 6
+    assert parts.own(4) is not None and parts.groups == 4
+    assert parts.own(1) is None and parts.groups == 1
+    assert parts.own(8) is not None and parts.groups == 1
+    assert ChannelParts(k, replace(box, by_channels=False), k.scalar).own(6) is None
