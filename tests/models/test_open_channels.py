@@ -116,7 +116,9 @@ def _facts(channels: int) -> ConvFacts:
 
 
 def test_strips_grow_where_weights_pass_the_cache() -> None:
-    target = resolve("x86-64-v4")
+    target, board = resolve("x86-64-v4"), resolve("raspberry-pi-5")
+    plan = best_plan(board, _facts(256))
+    assert plan is not None and longer_strips(board, _facts(256), plan) == plan  # which has the plan's hints alone
     for channels, grows in ((256, True), (32, False)):
         plan = best_plan(target, _facts(channels))
         assert plan is not None
