@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from tvm import relax
 
-from ...schedules.words.sizes import dim_of
+from ...schedules.words.sizes import dim_of, surely
 from ..simplify.graph import GraphNode
 from ..simplify.identity import RESHAPES, permutation
 from ..simplify.patterns import UNARY
@@ -85,7 +85,8 @@ def _turns(node: GraphNode) -> bool:
 
 
 def _same(one: GraphNode, other: GraphNode, axes: list[tuple[int, int]]) -> bool:
-    """True if the first node's axis of each pair is as long as the second one's."""
+    """True if the first node's axis of each pair is surely as long as the second one's."""
     if one.shape is None or other.shape is None:
         return False
-    return all(dim_of(one.shape[a]) == dim_of(other.shape[b]) for a, b in axes)
+    pairs = [(one.shape[a], other.shape[b]) for a, b in axes]
+    return surely(lambda: all(dim_of(own) == dim_of(its) for own, its in pairs))
