@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from ..conv.direct.kernel import OWN_GROUPS
 from ..emit.builder import KernelBuilder
 from ..words.dims import maximum, minimum, to_index
 from ..words.group import Kernel, Packed, Request, dtype_bytes
@@ -23,7 +24,6 @@ from ..words.tvm_types import Expr
 if TYPE_CHECKING:
     from ..words.size_like import SizeLike
 
-OWN_GROUPS = 8  # weights this many times the images: a core rather reads all of these and a part of the weights
 LARGEST = (1 << 31) - 1
 VECTORS = 2  # of channels, at least, in a group
 EVEN = 4  # groups of channels for each core, from which on it hardly matters that some have one more

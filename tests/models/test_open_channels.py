@@ -17,6 +17,7 @@ from halotile.schedules.conv.facts import ConvFacts
 from halotile.schedules.conv.winograd.choose import HELD, best_plan, longer_strips
 from halotile.schedules.conv.winograd.plan import held_bytes
 from halotile.schedules.emit.builder import KernelBuilder
+from halotile.schedules.instructions.bf16_parts import THREE
 from halotile.schedules.kernel.channel_parts import ChannelParts
 from halotile.schedules.tiled.channel_shares import ChannelShares
 from halotile.schedules.tiled.image_needs import BatchNeeds
@@ -119,6 +120,8 @@ def test_strips_grow_where_weights_pass_the_cache() -> None:
     target, board = resolve("x86-64-v4"), resolve("raspberry-pi-5")
     plan = best_plan(board, _facts(256))
     assert plan is not None and longer_strips(board, _facts(256), plan) == plan  # which has the plan's hints alone
+    for_unit = replace(plan, products=THREE)
+    assert longer_strips(target, _facts(256), for_unit) == for_unit
     for channels, grows in ((256, True), (32, False)):
         plan = best_plan(target, _facts(channels))
         assert plan is not None

@@ -81,10 +81,10 @@ def smaller_strips(target: Target, facts: ConvFacts, plan: WinogradPlan, split: 
 def longer_strips(target: Target, facts: ConvFacts, plan: WinogradPlan) -> WinogradPlan:
     """The plan in strips as long as images may be that have more tiles than those it was made for, where weights pass
     the second-level cache once a strip: the longest of which that cache holds what a strip needs in HELD of it. Images
-    of fewer tiles have shorter strips, and hold no more bytes than they need. Where channels lie in registers hints for
-    weights are the plan's, too few for shorter strips: there it stays as it is."""
+    of fewer tiles have shorter strips, and hold no more bytes than they need. Where channels lie in registers, and on
+    the matrix unit, hints for weights are the plan's, too few for shorter strips: there it stays as it is."""
     lanes, dtype = target.lanes(facts.output.dtype), facts.output.dtype
-    if takes_elements(target, dtype) or weight_bytes(lanes, facts.channels, plan) <= target.l2_bytes:
+    if plan.products or takes_elements(target, dtype) or weight_bytes(lanes, facts.channels, plan) <= target.l2_bytes:
         return plan
     for tiles in range(LONGEST, plan.row_tiles, -1):
         longer = replace(plan, strip=tiles * plan.rows, strips=1)

@@ -155,7 +155,7 @@ class WinogradKernel:
         k, plan = self.k, self.plan
         self.products.give()
         self.tiles = self._tiles()
-        self.own = self.ctx.parts.own(plan.chunks if plan.groups == 1 else 1)
+        self.own = self.ctx.parts.own(plan.chunks if plan.groups == 1 and not plan.products else 1)
         total = self.images * self.tiles[0] * self.tiles[1]
         strips = tirx.floordiv(total + (plan.strip - 1), plan.strip) if self.conv.is_open else plan.strips
         if self.fits and type(self.products) is RegisterTiles:
