@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,6 +39,17 @@ class Atom:
         inner = [m[0] for m, f in terms.items() if len(m) == 1 and f == 1]
         found = inner[0] if len(inner) == len(terms) == 1 else None
         return found if found is not None and 1 < found.multiple == self.operands[1] else None
+
+    @cached_property
+    def apart(self) -> SizeLike:
+        """The first operand less the second. Kept, since extremes of extremes ask for those of their operands."""
+        a, b = self.operands
+        return a - b
+
+    @cached_property
+    def opposite(self) -> SizeLike:
+        """The second operand less the first."""
+        return -self.apart
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Atom) and self.text == other.text

@@ -24,15 +24,15 @@ def without_two(terms: Mapping[Monomial, SizeLike]) -> tuple[dict[Monomial, Size
 def _dependent(one: Atom, other: Atom) -> tuple[int, SizeLike] | None:
     """(sign, rest) where a maximum or minimum is sign * other + rest, which holds if the operands of both are as far
     apart: max(n - 5, 0) is max(n, 5) - 5 and max(5 - n, 0) + n - 5, and min(n, 5) is n + 5 - max(n, 5)."""
-    (sign, base, apart), (own, start, between) = _over(one), _over(other)
-    if apart == -between:  # max(-d, 0) is max(d, 0) - d
-        base = base - between * sign
-    elif apart != between:
+    (sign, base), (own, start) = _over(one), _over(other)
+    if one.apart == other.opposite:  # max(-d, 0) is max(d, 0) - d
+        base = base - other.apart * sign
+    elif one.apart != other.apart:
         return None
     return sign * own, base - sign * own * start
 
 
-def _over(extreme: Atom) -> tuple[int, SizeLike, SizeLike]:
-    """(sign, base, d): the maximum or minimum as base + sign * max(d, 0)."""
+def _over(extreme: Atom) -> tuple[int, SizeLike]:
+    """(sign, base): the maximum or minimum as base + sign * max(d, 0), where d is how far its operands are apart."""
     a, b = extreme.operands
-    return (1, b, a - b) if extreme.kind == "max" else (-1, a, a - b)
+    return (1, b) if extreme.kind == "max" else (-1, a)

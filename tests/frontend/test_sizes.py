@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from halotile.schedules.words import dims
 from halotile.schedules.words.atoms import variable
 from halotile.schedules.words.dims import Dim, Open, maximum, minimum, to_index
 from halotile.schedules.words.sizes import dim_of, no_symbols, product, surely, usual, value_of
@@ -91,3 +92,22 @@ def test_estimates_take_typical_sizes_and_code_does_not():
 def test_a_loop_variable_is_no_dim():
     with pytest.raises(Open):
         dim_of(tirx.Var("a", "int32"))
+
+
+def test_sums_of_extremes_of_extremes_ask_once_for_each_level(monkeypatch: pytest.MonkeyPatch):
+    """Each level would ask twice for the one below: the plan of forty windows took ten minutes."""
+    sums, without_two = 0, dims.without_two
+
+    def counted(terms: Any) -> Any:
+        nonlocal sums
+        sums += 1
+        return without_two(terms)
+
+    monkeypatch.setattr(dims, "without_two", counted)
+    h, w = Dim.symbol("h", 1, 4096), Dim.symbol("w", 1, 4096)
+    one = other = h
+    for level in range(12):
+        pair = one + w * level, other * 2 + 1
+        one, other = (dims._atom("max", operands, 0, dims.INFINITY) for operands in (pair, (pair[1], h)))
+    assert one - other != 0
+    assert sums < 400, sums
