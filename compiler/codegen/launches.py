@@ -45,7 +45,7 @@ def alone(kernel: Kernel) -> Expr:
     such as recurrent layers, launch anyway: their work does not follow from what they read and write.
     """
     never = tirx.IntImm("int32", 0)
-    values = {*kernel.outputs, *(o for o in kernel.operands if isinstance(o, Value))}
+    values = dict.fromkeys((*kernel.outputs, *(o for o in kernel.operands if isinstance(o, Value))))
     every = [product(v.shape) for v in values]
     if kernel.shared or isinstance(kernel, FlowKernel) or not is_open(every):
         return never

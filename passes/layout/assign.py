@@ -99,7 +99,7 @@ class _Assigner:
             bound = self.pinned | set(self.views) | set(self.views.values())
             self.groups = place_rows(self.groups, self.blocks, bound)
         layouts = {}
-        for value in {*self.blocks, *self.margins}:
+        for value in dict.fromkeys((*self.blocks, *self.margins)):
             block, margins = self.blocks.get(value, 0), self.margins.get(value, [])
             layout = Layout.blocked(value.shape, block, margins, self.fills.get(value, 0))
             if not layout.is_plain:

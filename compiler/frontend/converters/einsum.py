@@ -28,7 +28,7 @@ def einsum(node: OnnxNode) -> OnnxValue:
         terms, output = parse_einsum(equation, [v.rank for v in operands])
     except ValueError as error:
         raise Refusal(str(error)) from None
-    for label in {label for term in terms for label in term}:
+    for label in dict.fromkeys(label for term in terms for label in term):
         found = [v.shape[k] for term, v in zip(terms, operands) for k, one in enumerate(term) if one == label]
         if is_open(found):
             broadcast(*((d,) for d in found))  # which learns what must be equal
