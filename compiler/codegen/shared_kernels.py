@@ -183,9 +183,10 @@ class _Form:
 
     def _of_sizes(self, value: Expr) -> bool:
         """True for an expression of sizes and numbers alone, which reads no memory."""
-        if isinstance(value, tirx.IntImm) or any(value.same_as(s) for s in self.sizes):
-            return True
-        return isinstance(value, STEPS) and self._of_sizes(value.a) and self._of_sizes(value.b)
+        kind = type(value)
+        if kind in STEPS:
+            return self._of_sizes(value.b) and self._of_sizes(value.a)
+        return kind is tirx.IntImm or (kind is tirx.Var and any(value.same_as(s) for s in self.sizes))
 
     def _call(self, call: Expr, mutator: Mutator) -> Expr:
         """An instruction's own numbers say which one it is."""

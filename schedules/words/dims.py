@@ -29,10 +29,11 @@ class Open(Refusal):
 class Dim:
     """An integer (or, on the way through float arithmetic, a rational number) that depends on symbols."""
 
-    __slots__ = ("terms",)
+    __slots__ = ("index", "terms")
 
     def __init__(self, terms: dict[Monomial, SizeLike]) -> None:
         self.terms = {m: terms[m] for m in sorted(terms)}
+        self.index: SizeLike = None  # what ``to_index`` made of it
 
     @staticmethod
     def symbol(name: str, low: float = 0, high: float = INFINITY, multiple: int = 1) -> Dim:
@@ -406,7 +407,11 @@ def to_relax(dim: SizeLike, own: Mapping[str, SizeLike] | None = None) -> SizeLi
 
 def to_index(dim: SizeLike) -> SizeLike:
     """A dim as kernels take it, in int32; a symbol is the same variable everywhere."""
-    return _expression(dim, "int32", {}) if isinstance(dim, Dim) else int(dim)
+    if not isinstance(dim, Dim):
+        return int(dim)
+    if dim.index is None:
+        dim.index = _expression(dim, "int32", {})
+    return dim.index
 
 
 def is_dim(value: object) -> bool:

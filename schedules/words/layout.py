@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,7 +85,7 @@ class Layout:
         """True if rows lie end to end: each begins behind the last element of the one before."""
         return not self.room and not any(self.margin(len(self.shape) - 1))
 
-    @property
+    @cached_property
     def physical_shape(self) -> tuple[SizeLike, ...]:
         """The dims of the buffer: margins and room included, channels as blocks, and the lanes of a block last."""
         dims = [s + sum(self.margin(i)) for i, s in enumerate(self.shape)]
@@ -100,7 +101,7 @@ class Layout:
         """Elements of the buffer, margins and padding lanes included."""
         return product(self.physical_shape)
 
-    @property
+    @cached_property
     def strides(self) -> tuple[SizeLike, ...]:
         """Row-major strides of the physical shape, in elements."""
         dims, strides = self.physical_shape, []
