@@ -235,6 +235,7 @@ class _Staged:
             rest = self.ctx.analyzer.simplify(tirx.floordiv(rest, e))
         indices += [rest, *[tirx.IntImm("int32", 0)] * first] if extents else []
         indices.reverse()
+        indices = self.ctx.rows.noted(indices, extents, number)
         if self.ctx.origin is not None:
             indices[2:] = [i + o for i, o in zip(indices[2:], self.ctx.origin)]
         return indices

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..words.size_like import SizeLike
 
 SHORT = 512  # elements of a task
+TASKS, FEW_TASKS = 64, 4  # of a loop, and of one whose tasks are short for each core
 PARALLEL_WORK = 32 * 1024  # element operations below which a launch costs more than it saves
 LOCAL_WORK = 8 * 1024  # where cores take bands of rows, the data that need not move counts as well
 BAND_BYTES = 4096  # of one channel: shorter bands share too many cache lines where channels are not blocked
@@ -232,10 +233,14 @@ class Nest:
             self._serial(list(extents[split:]), heads, body)
 
     def _most_tasks(self, tasks: SizeLike) -> int:
-        """As many as loops are shared in, of which ``tasks`` are the next number: none more where only larger sizes are
-        worth a launch, and tasks would be so short at the usual one that their beginning counts."""
-        small = self._work() < PARALLEL_WORK and self._work() < usual(tasks) * SHORT
-        return 1 if small else 64
+        """As many as loops are shared in, of which ``tasks`` are the next number. Of short ones at the usual size none
+        more where only larger sizes are worth a launch, as their beginning counts, and of open sizes a few for each
+        core, as each divides to find where it is."""
+        if self._work() >= usual(tasks) * SHORT:
+            return TASKS
+        if self._work() < PARALLEL_WORK:
+            return 1
+        return FEW_TASKS * self.s.request.workers if is_open([tasks]) else TASKS
 
     def _banded(self) -> bool:
         """True if cores take bands of rows: of images, by axis 2, where there are cores to share the work."""

@@ -29,6 +29,7 @@ from ..words.layout import Layout
 from ..words.sizes import product
 from ..words.tvm_types import Buffer, Expr, Operation
 from .channel_parts import ChannelParts
+from .counted_rows import CountedRows
 from .half_stores import stored_halves
 from .launches import Launches
 from .open_ranges import LARGEST, OpenRanges, knowing_symbols
@@ -71,12 +72,11 @@ class Context:
         self.parted: Parted | None = None  # an axis that passes several times over what is read
         self.scalars: list[str | tuple[Value, int]] = []
         self.parts = ChannelParts(self.k, request.box, self.scalar)
-        self.launches = Launches(request.workers)
+        self.launches, self.rows = Launches(request.workers), CountedRows()
         self._bases: dict[Value, list[Expr]] = {}
         self.origin: list[Expr] | None = None  # row and column of the box, in the tensor
         self.pending: list[Value] = []  # outputs whose margins the kernel has still to write
-        # what stays in positions, where it is held, and whether the rest is added in 64 bits
-        self.starts: dict[Value, tuple[Expr, Expr, bool]] = {}
+        self.starts: dict[Value, tuple[Expr, Expr, bool]] = {}  # what positions share, its place, the rest in 64 bits
         self.seen: dict[Value, list[Expr]] | None = None  # the positions of elements, where they are wanted
         self.apart: list[tuple[Expr, Expr, Expr]] | None = None  # memory, position and value of what is not written yet
         self.size: list[Expr] = []  # rows and columns of the box: numbers, or variables if it is open
@@ -96,8 +96,7 @@ class Context:
     def scalar(self, what: str | tuple[Value, int], extent: int | None = None) -> Expr:
         """An int32 parameter behind the pointers, below ``extent`` where that is known."""
         self.scalars.append(what)
-        name = what if isinstance(what, str) else f"base{len(self.scalars)}"
-        var = self.k.scalar(name)
+        var = self.k.scalar(what if isinstance(what, str) else f"base{len(self.scalars)}")
         return var if extent is None else self.ranged(var, extent)
 
     def base(self, value: Value) -> list[Expr] | None:
@@ -167,7 +166,8 @@ class Context:
             index = indices[1]
             if not isinstance(index, int) and tvm_ffi.structural_equal(index, channel.index):
                 block, lane = channel.block, channel.lane
-        position = self.analyzer.simplify(narrow(layout.offset([narrow(i) for i in indices], block, lane)))
+        position = self.rows.position(layout, [narrow(i) for i in indices], block, lane)
+        position = self.analyzer.simplify(narrow(position))
         if self.seen is not None:
             self.seen.setdefault(value, []).append(position)
         return self.begun(value, position)

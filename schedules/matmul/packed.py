@@ -37,11 +37,12 @@ from ..operators.kind import is_long
 from ..operators.te_graph import GroupGraph
 from ..words.dims import Dim, is_open, maximum, to_index
 from ..words.group import Kernel, Packed, Request, Value, dtype_bytes
-from ..words.sizes import may_lie, product, surely, usual
+from ..words.sizes import product, usual
 from ..words.tvm_types import Buffer, Expr
 from .blocking import PARALLEL_FLOPS, MatmulBlocks, choose_blocks
 from .facts import MatmulFacts
 from .folded_moves import outgoing, producers
+from .open_heights import ALL, open_heights, within
 from .prefetch import ask_for_rows, follow, follows_late
 from .regions import Region, in_panels, whole_regions
 from .row_elements import each_group, holds_rows, multiply_rows
@@ -70,7 +71,6 @@ def build_packed(request: Request, facts: MatmulFacts, tile: tuple[int, int] | N
 
 class _Matmul:
     family = "matmul"
-    fewer: int | None = None  # than so many rows there are, where lower tiles follow
 
     def __init__(self, request: Request, facts: MatmulFacts, tile: tuple[int, int]) -> None:
         self.request, self.facts, self.stored = request, facts, facts.output.dtype
@@ -87,6 +87,7 @@ class _Matmul:
         self.panelled = facts.packs or self.packs_first  # B lies in panels
         self.height, self.width = tile
         self.streams = reads_streams(request.target, facts, tile, self.element)  # vectors of a panel lie apart
+        self.most = 0  # rows that the tiles at hand are for
         self.cut = 0  # steps at the end that are not like the others
         self.passes = facts.flat and not self.moved  # A, as its rows meet the panels
         self.together = self.lanes if holds_rows(request.target, request.group, facts) else 1  # steps of a load of A
@@ -123,24 +124,18 @@ class _Matmul:
         )
 
     def _all_rows(self, a: Buffer | None, b: Buffer) -> None:
-        """All regions. Where rows are open and may be fewer than a tile has, tiles of half the height follow, and of
-        half of that, for so few rows alone."""
-        if not isinstance(self.facts.rows, Dim):
-            for region in self._regions():
-                self._region(region, a, b)
-            return
-        rows, tallest, self.fewer = to_index(self.facts.rows), self.height, None
-        while True:
-            enough = self.height == 1 or surely(lambda: self.facts.rows >= self.height)
-            bounds = [] if enough else [rows >= self.height]
-            bounds += [] if self.fewer is None else [rows < self.fewer]
-            if self.fewer is None or may_lie(self.facts.rows, self.height, self.fewer):
-                with self.k.when(tirx.all(*bounds)) if bounds else nullcontext():
-                    for region in self._regions():
-                        self._region(region, a, b)
-            if enough:
-                break
-            self.fewer, self.height = self.height, -(-self.height // 2)
+        """All regions, where rows are open by tiles of several heights."""
+        facts, target, tallest = self.facts, self.request.target, self.height
+        heights = [(tallest, [ALL])]
+        if isinstance(facts.rows, Dim):
+            busy = target.fma_ports * target.fma_latency
+            heights = open_heights(facts.rows, tallest, lambda height: height * self.width >= busy)
+        for self.height, spans in heights:
+            self.most = spans[-1][1] - 1
+            condition = within(to_index(facts.rows), spans)
+            with nullcontext() if condition is None else self.k.when(condition):
+                for region in self._regions():
+                    self._region(region, a, b)
         self.height = tallest
 
     def _regions(self) -> list[Region]:
@@ -435,11 +430,7 @@ class _Matmul:
             return [*self._batch_indices(batch), row]
         if all(s == 1 for s in facts.batch):
             return [*([tirx.IntImm("int32", 0)] * len(facts.batch)), row]
-        found, rest = [], row
-        for s in reversed((*facts.batch, facts.m)):
-            found.append(tirx.floormod(rest, s))
-            rest = tirx.floordiv(rest, s)
-        return [self.ctx.analyzer.simplify(i) for i in reversed(found)]
+        return self.ctx.rows.indices(row, (*facts.batch, facts.m), self.ctx.analyzer)
 
     def _element(self, value: Expr, batch: Expr, row: Expr, column: Expr) -> None:
         made = self.graph.tensors[self.anchor.results[0]]

@@ -122,9 +122,7 @@ class _PairMatmul(_Matmul):
 
     def _room(self, blocks: MatmulBlocks) -> int:
         """Rows that a task has at most."""
-        most = max(blocks.rows, self.height)
-        if self.fewer is not None:
-            most = min(most, self.fewer - 1)
+        most = min(max(blocks.rows, self.height), self.most)
         return most if self.open else min(self.facts.rows, most)
 
     def _steps_of_b(self) -> np.ndarray:
