@@ -10,13 +10,15 @@ channels' axis whole may lie between; they stay where there are fewer channels t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 from tvm import relax
 
+from ...schedules.words.sizes import dim_of, product, surely
+from ...schedules.words.tvm_types import Expr
 from ..simplify.anchors import CONVOLUTIONS, weight_index
 from ..simplify.graph import CONST, GraphNode
 from ..simplify.identity import RESHAPES, permutation
@@ -114,7 +116,7 @@ def _way(second: Pointwise) -> _ProductWay | None:
     node, axis = second.data, second.axis
     moves: list[tuple[GraphNode, int]] = []
     bias: np.ndarray | None = None
-    while node.uses == 1 and node.static:
+    while node.uses == 1 and node.shape is not None:
         if _is_linear(node, axis):
             return _ProductWay(node, tuple(moves), bias)
         if node.op == "relax.permute_dims":
@@ -139,7 +141,7 @@ def _way(second: Pointwise) -> _ProductWay | None:
 
 def _is_linear(node: GraphNode, axis: int) -> bool:
     """A product with constant weights whose outputs' channels lie on ``axis``."""
-    if not is_float(node) or weight_index(node) != 1 or not node.inputs[0].static:
+    if not is_float(node) or weight_index(node) != 1 or node.inputs[0].shape is None:
         return False
     if node.op == "relax.matmul":
         return node.inputs[1].rank == 2 and node.inputs[0].rank >= 2 and axis == node.rank - 1
@@ -149,11 +151,9 @@ def _is_linear(node: GraphNode, axis: int) -> bool:
 def _axis_before(node: GraphNode, axis: int) -> int | None:
     """The axis of a reshape's operand that is ``axis`` of its result, with the same elements on either side."""
     shape, source = node.shape or (), node.inputs[0].shape
-    if source is None or not node.inputs[0].static:
-        return None
-    for candidate, extent in enumerate(source):
-        same = prod(source[:candidate]) == prod(shape[:axis])
-        if extent == shape[axis] and same:
+    for candidate, extent in enumerate(source or ()):
+        whole = isinstance(extent, int) and isinstance(shape[axis], int) and extent == shape[axis]
+        if whole and source is not None and _as_many(source[:candidate], shape[:axis]):
             return candidate
     return None
 
@@ -163,15 +163,27 @@ def _shift(node: GraphNode, axis: int) -> tuple[GraphNode, np.ndarray] | None:
     if node.op not in ("relax.add", "relax.subtract") or not is_float(node):
         return None
     pair = split_constant(node)
-    if pair is None or pair[0].shape != node.shape or (node.op == "relax.subtract" and node.inputs[1] is not pair[1]):
+    if pair is None or (node.op == "relax.subtract" and node.inputs[1] is not pair[1]):
         return None
     value, constant = pair
+    if value.shape is None or node.shape is None or not _same(value.shape, node.shape):
+        return None
     array = constant.array.astype(np.float64)
     if constant.op != CONST or not np.all(np.isfinite(array)):
         return None
     full = array.reshape((1,) * (node.rank - array.ndim) + array.shape)
     if any(d != 1 for k, d in enumerate(full.shape) if k != axis):
         return None
-    channels = int((node.shape or ())[axis])
+    channels = int(node.shape[axis])
     vector = np.broadcast_to(full.reshape(-1), (channels,))
     return value, vector if node.op == "relax.add" else -vector
+
+
+def _as_many(one: Sequence[Expr], other: Sequence[Expr]) -> bool:
+    """True if the products of both are surely equal."""
+    return surely(lambda: product(map(dim_of, one)) == product(map(dim_of, other)))
+
+
+def _same(one: Sequence[Expr], other: Sequence[Expr]) -> bool:
+    """True if the dims of both are surely equal."""
+    return len(one) == len(other) and surely(lambda: all(dim_of(a) == dim_of(b) for a, b in zip(one, other)))
