@@ -124,7 +124,11 @@ class SoftmaxRows:
                 k.store(largest, slot, tirx.Select(largest[slot] > value, largest[slot], value))
 
         self._over(self.vectors, chains, lambda at, chain: vector(at, chain, lanes))
-        if is_open([self.rest]):
+        if is_open([self.rest]) and not mapped:
+            with k.when(to_index(self.rest) > 0), k.loop(lanes, "vectorized", "v") as v:
+                score, least = scores[offset + self._whole + v], tirx.FloatImm("float32", float("-inf"))
+                k.store(tail, v, tirx.Select(v < to_index(self.rest), score, least))
+        elif is_open([self.rest]):
             with k.loop(self.rest, name="e") as e:
                 self.ctx.ranged(e, lanes)
                 vector(e + self.vectors * lanes, tirx.IntImm("int32", 0), 1, e)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -300,6 +301,25 @@ def test_last_columns_wait_in_a_register() -> None:
         lines = [line for line in str(kernel.function).splitlines() if '= T.float32("-inf")' in line]
         filled = [line.split("[")[0].strip() for line in lines]
         assert len(filled) == 2 and not any("scores" in memory for memory in filled), "maxima, and the last vector"
+
+
+def test_last_columns_of_open_keys_are_one_vector() -> None:
+    """Written one by one, they would make the load of the whole wait; of a softmax of scores nothing else is read."""
+    g = ModelGraph("open")
+    q, k, v = g.input("q", (1, 2, "r", 16)), g.input("k", (1, 2, 16, "s")), g.input("v", (1, 2, "s", 24))
+    weights = g.op("Softmax", g.op("MatMul", q, k, shape=(1, 2, "r", "s")), axis=-1)
+    model = g.finish(y=g.op("MatMul", weights, v, shape=(1, 2, "r", 24)))
+    (kernel,) = run_pipeline(model, Options(native(), stop_after="schedule", open=True)).kernels
+    assert not re.search(r"for e\d+ in range", kernel.function.script())
+    compiled = halotile.compile(model, threads=2)
+    for keys in (1, 2, 15, 16, 17, 31, 67, 130):
+        shapes = {"q": (1, 2, 21, 16), "k": (1, 2, 16, keys), "v": (1, 2, keys, 24)}
+        feeds = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+        feeds["k"][0, 0] *= 9
+        np.testing.assert_allclose(compiled(feeds)["y"], _reference(model, feeds), rtol=1e-4, atol=1e-5)
+        feeds["q"][0, 1, 3] = np.nan
+        wrong = np.isnan(compiled(feeds)["y"])
+        assert wrong[0, 1, 3].all() and wrong.sum() == 24
 
 
 def test_blocks_waste_little_and_leave_room_in_the_first_level() -> None:
