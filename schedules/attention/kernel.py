@@ -26,9 +26,10 @@ from ..emit.inline import key
 from ..general.phases import plan_phases
 from ..kernel.context import Context
 from ..matmul.folded_moves import outgoing
+from ..matmul.open_heights import open_heights, within
 from ..operators.kind import is_long
 from ..operators.te_graph import GroupGraph
-from ..words.dims import is_open, minimum, to_index
+from ..words.dims import Dim, is_open, minimum, to_index
 from ..words.group import Kernel, Request, Scratch, Value, dtype_bytes
 from ..words.sizes import product, usual
 from ..words.tvm_types import Buffer, Expr
@@ -359,13 +360,19 @@ class _Attention:
 
     def _product(self, panels: Panels, region: PanelRun, left: Expr, right: Expr, then: Callable[..., None]) -> None:
         """All tiles of one region; ``then`` takes the region, each accumulated tile, its panel, its first row and its
-        height. An open number of rows that fill no tile have tiles of one row."""
+        height. An open number of rows may have tiles of half the height, and too few for these tiles of one row."""
         if isinstance(self.count, int) or panels.height == 1:
             self._tiles(panels, region, left, right, then, panels.height)
             return
-        with self.k.when(self.count >= panels.height):
-            self._tiles(panels, region, left, right, then, panels.height)
-        with self.k.when(self.count < panels.height):
+        busy = self.request.target.fma_ports * self.request.target.fma_latency
+        heights = open_heights(Dim.symbol("rows", 1), panels.height, lambda height: height * region.vectors >= busy)
+        lower: list[Expr] = []
+        for height, spans in heights[: 2 if panels.height > 2 else 1]:
+            own = within(self.count, spans)
+            with self.k.when(own):
+                self._tiles(panels, region, left, right, then, height)
+            lower.append(tirx.Not(own))
+        with self.k.when(tirx.all(*lower)):
             self._tiles(panels, region, left, right, then, 1)
 
     def _tiles(
