@@ -2,8 +2,8 @@
 
     n, t = row // length % batch, row % length          (n * length + t) * 64 + c  is  row * 64 + c
 
-TVM's simplifier sees that of numbers and of single symbols. Where the length is a product of sizes, as of an image's
-tokens, every element that is read or written would take two divisions.
+TVM's simplifier sees that of numbers. Where the length is open, above all a product of sizes, as of an image's tokens,
+every element that is read or written may take two divisions.
 """
 
 from __future__ import annotations
