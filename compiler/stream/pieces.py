@@ -3,13 +3,14 @@ share the pieces."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 _PIECE = 1 << 16  # elements
-_SHARED = 1 << 18  # elements from which on threads are worth their start
+_SHARED = 1 << 21  # elements from which on threads are worth their start: they wait for processors that libraries leave
 
 PieceWork = Callable[[np.ndarray, np.ndarray], None]
 
@@ -45,14 +46,22 @@ class Pieces:
 
 
 def pieces_of(one: np.ndarray, other: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Both arrays image by image, channel by channel and a few rows at a time: inner loops run along rows, where those
-    of NumPy would run along the few channels of a pixel."""
-    places = list(np.ndindex(one.shape[:2])) if one.ndim > 3 else [()]
+    """Both arrays a few rows at a time, of one image, or of one channel where that is large. Where they have their axes
+    in other orders it is always of one channel: inner loops run along rows, where those of NumPy would run along the
+    few channels of a pixel."""
+    apart = 0 if one.ndim <= 3 or _order(one) == _order(other) else 2
+    while apart < one.ndim - 2 and math.prod(one.shape[apart + 1 :]) > _PIECE:
+        apart += 1
     found = []
-    for place in places:
+    for place in np.ndindex(one.shape[:apart]):
         here, there = one[place], other[place]
         if not here.ndim:
             return [(one, other)]
         rows = max(1, _PIECE * len(here) // max(1, here.size))
         found += [(here[i : i + rows], there[i : i + rows]) for i in range(0, len(here), rows)]
     return found
+
+
+def _order(array: np.ndarray) -> list[int]:
+    """Axes longer than one, from the largest step in memory to the smallest."""
+    return sorted((a for a, n in enumerate(array.shape) if n > 1), key=lambda axis: -abs(array.strides[axis]))

@@ -13,7 +13,7 @@ from halotile.compiler.stream.views import View
 from halotile.errors import RunError
 from stream_models import Maker, upscaler
 
-SHAPES = [(), (0,), (7,), (5, 3), (300_000,), (2, 3, 41, 4001), (1, 1, 3, 70_001), (1, 2, 0, 9), (1, 3, 4, 5, 6)]
+SHAPES = [(), (0,), (7,), (5, 3), (2_300_000,), (2, 3, 91, 4001), (1, 1, 31, 70_001), (1, 2, 0, 9), (1, 3, 4, 5, 6)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -34,7 +34,7 @@ def test_every_element_once(shape, threads):
 
 
 def test_threads_share_and_tell_of_errors():
-    pieces, x = Pieces(2), np.zeros((1, 3, 64, 4000), np.float32)
+    pieces, x = Pieces(2), np.zeros((1, 3, 256, 4000), np.float32)
     met = threading.Barrier(2, timeout=30)
     waited = threading.local()
 
@@ -50,6 +50,15 @@ def test_threads_share_and_tell_of_errors():
     with pytest.raises(ValueError, match="of a piece"):
         pieces.work(fail, x, x)
     pieces.close()
+
+
+def test_rows_of_one_order_are_few_pieces():
+    """Pixels with their channels are copied several rows at a time; those of other orders channel by channel."""
+    frames, wide = np.zeros((1, 48, 2448, 3), np.uint8), np.zeros((48, 6000, 3), np.uint8)
+    assert len(pieces_of(frames, wide[None, :, 100:2548])) == 6
+    planes = np.zeros((1, 3, 48, 2448), np.float32)
+    found = pieces_of(planes, wide[None, :, 100:2548].transpose(0, 3, 1, 2))
+    assert len(found) == 6 and all(here.shape[1:] == (2448,) for here, _ in found)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
