@@ -9,8 +9,10 @@ from .conv import (
     build_conv,
     builds_conv,
     considered_convs,
+    conv_expected,
     conv_pays,
     conv_peers,
+    conv_transforms,
     larger_conv,
     select_conv,
     smaller_conv,
@@ -111,6 +113,17 @@ def pays(request: Request, choice: Choice, images: int) -> bool:
     """True if ``choice``, which won by its cycles for a larger box, is expected to win for that of the request, in a
     batch of so many ``images``."""
     return family_of(request) != CONVOLUTION or conv_pays(request, choice, images)
+
+
+def expected(request: Request, choice: Choice, images: int) -> float | None:
+    """Predicted cycles of ``choice``, which may have been made for another box, for that of the request, in a batch of
+    so many ``images``; None where nothing predicts them."""
+    return conv_expected(request, choice, images) if family_of(request) == CONVOLUTION else None
+
+
+def transforms(request: Request, choice: Choice, other: Choice) -> bool:
+    """True if ``choice`` transforms weights, and not to what ``other`` reads."""
+    return family_of(request) == CONVOLUTION and conv_transforms(request, choice, other)
 
 
 def build_kernel(request: Request) -> Kernel:

@@ -82,6 +82,15 @@ class ConvAlgorithm(ABC):
         those of ``facts``, of so many ``images``."""
         return True
 
+    def form(self, plan: OwnPlan) -> str:
+        """What weights are transformed to."""
+        return self.name
+
+    def expected(self, request: Request, facts: ConvFacts, plan: OwnPlan, images: int) -> float | None:
+        """Predicted cycles of ``plan``, which may have been chosen for others, at the outputs of ``facts``, of so many
+        ``images``; None where nothing predicts them."""
+        return None
+
     def overwrites(self, request: Request, facts: ConvFacts, plan: OwnPlan) -> tuple[Value, ...]:
         """The inputs whose memory the output may take."""
         return ()

@@ -113,6 +113,24 @@ def conv_pays(request: Request, choice: Choice, images: int) -> bool:
     return algorithm_of(choice).pays(request, _facts(request), choice.plan, images)
 
 
+def conv_expected(request: Request, choice: Choice, images: int) -> float | None:
+    """Predicted cycles of ``choice``, which may have been made for another box, for that of the request, in a batch of
+    so many ``images``; None where nothing predicts them."""
+    assert request.group.anchor is not None
+    if request.group.anchor.operator == TRANSPOSED:
+        return None
+    return algorithm_of(choice).expected(request, _facts(request), choice.plan, images)
+
+
+def conv_transforms(request: Request, choice: Choice, other: Choice) -> bool:
+    """True if ``choice`` transforms the weights, and not to what ``other`` reads."""
+    assert request.group.anchor is not None
+    if request.group.anchor.operator == TRANSPOSED:
+        return False
+    one, two = (algorithm_of(c).form(c.plan) for c in (choice, other))
+    return one not in (two, algorithm_of(choice).name)
+
+
 def build_conv(request: Request) -> Kernel:
     """A kernel in layouts that :func:`builds_conv` accepts; its input has the margins of :func:`input_needs`."""
     assert request.group.anchor is not None

@@ -125,14 +125,22 @@ def planned_from(boxed: Request, since: tuple[int, int]) -> bool:
 def _since(workers: int, boxed: Request, choice: Choice, kernel: Kernel) -> list[tuple[int, tuple[int, int]]]:
     """(images, (rows, columns)): the smallest images from which on the choice pays where so many are computed together,
     whatever its tiles leave over; the first of as few images as there may be, the others of more and smaller ones."""
+    return of_batches(workers, boxed, kernel, partial(_smallest, workers, boxed, choice, kernel))
+
+
+def of_batches(
+    workers: int, boxed: Request, kernel: Kernel, smallest: Callable[[int], tuple[int, int]]
+) -> list[tuple[int, tuple[int, int]]]:  # fmt: skip
+    """(images, (rows, columns)) that ``smallest`` says of so many images: of as few as there may be, and of more where
+    that is less."""
     batch = boxed.group.outputs[0].shape[0]
     if not isinstance(batch, Dim):
-        return [(batch, _smallest(workers, boxed, choice, kernel, batch))]
+        return [(batch, smallest(batch))]
     fewest = max(1, int(bounds(batch)[0]))
     together = workers == 1 or kernel.groups >= workers
     found: list[tuple[int, tuple[int, int]]] = []
     for images in dict.fromkeys((fewest, *(n for n in BATCHES if n > fewest and together))):
-        since = _smallest(workers, boxed, choice, kernel, images)
+        since = smallest(images)
         if not found or math.prod(since) < math.prod(found[-1][1]):
             found.append((images, since))
     return found

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -36,6 +37,7 @@ from .box_support import box_alignment, box_refusal
 from .channel_shares import ChannelShares, may_share_channels, of_case, usually_whole
 from .image_needs import BatchNeeds, ImageNeeds
 from .kernel import TiledKernel, box_target
+from .larger_images import larger_kernel
 from .open_batch import ImagesOfBatch, Share
 from .open_boxes import BoxKernel, image_kernels
 from .open_residuals import COLUMNS, OnceKernels, once_kernels, overwritten_by_all
@@ -65,6 +67,8 @@ def build_open_images(request: Request) -> TiledKernel:
     once = once_kernels(boxed, made)
     if once is not None:
         made = [made[0], once.first, once.rest]
+    if not flat and (better := larger_kernel(request, made[0], partial(_boxed, request, flat))) is not None:
+        made = [better, *made]
     batch = request.group.outputs[0].shape[0]
     needs = [BatchNeeds.of(size, own.since, own.kernel.least, batch, own.batches) for own in made]
     if (large := _large(request, flat, made[0])) is not None:

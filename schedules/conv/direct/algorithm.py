@@ -12,6 +12,8 @@ from ..algorithm import ConvAlgorithm
 from ..facts import ConvFacts
 from ..register_tile import Tile, best_tiles
 from ..residual_in_place import taken_over
+from ..winograd.cost import direct_cycles
+from ..winograd.plan import Layer
 from .kernel import (
     build_direct,
     has_left_over,
@@ -48,6 +50,9 @@ class Direct(ConvAlgorithm):
             return ()
         space = shared_space(request, facts)
         return tile_set(request.target, space, box.spread_of(space.height, space.width), plan)
+
+    def expected(self, request: Request, facts: ConvFacts, plan: Tile, images: int) -> float:
+        return direct_cycles(request.target, facts, Layer.of_images(facts, images))
 
     def candidates(self, request: Request, facts: ConvFacts) -> Iterable[Sequence[Tile]]:
         space = replace(tile_space(request, facts), window=own_window(request, facts))

@@ -20,6 +20,7 @@ from .choose import (
     applies,
     best_alike,
     choose_plan,
+    cycles_at,
     least_plans,
     longer_strips,
     smaller_plans,
@@ -31,7 +32,7 @@ from .cost import direct_cycles, warm_cycles
 from .few_channels import build_few_winograd
 from .hints import asks_next
 from .kernel import build_winograd, workers_of
-from .plan import WinogradPlan, held_bytes, scratch_bytes, weight_bytes
+from .plan import Layer, WinogradPlan, held_bytes, scratch_bytes, weight_bytes
 from .transform import F2
 
 CLOSE = 0.9  # of the bytes of a faster plan: nearer than that, a slower one is not worth a look
@@ -99,6 +100,12 @@ class Winograd(ConvAlgorithm):
 
     def pays(self, request: Request, facts: ConvFacts, plan: WinogradPlan, images: int) -> bool:
         return still_pays(self.target_of(request), facts, plan, pair_share(request, facts), images)
+
+    def form(self, plan: WinogradPlan) -> str:
+        return str(plan.transform)
+
+    def expected(self, request: Request, facts: ConvFacts, plan: WinogradPlan, images: int) -> float | None:
+        return cycles_at(self.target_of(request), facts, plan, Layer.of_images(facts, images))
 
     def loads(self, facts: ConvFacts, plan: WinogradPlan) -> float | None:
         return None if plan.plain else plan.groups * plan.planes * plan.transform.reads

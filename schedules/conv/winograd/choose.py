@@ -110,18 +110,23 @@ def still_pays(
     """True if ``plan``, which was chosen for an image of another size, is expected to be faster than direct
     convolutions, of which the best takes a ``share`` of float32's time, at so many ``images`` (by default those of
     ``facts``) of that of ``facts``, in strips of as many tiles as there are."""
-    layer = Layer.of(facts)
-    layer = layer._replace(batch=layer.batch // facts.batch * (images or facts.batch))
+    layer = Layer.of_images(facts, images or facts.batch)
+    own = cycles_at(target, facts, plan, layer)
+    return own is not None and own <= MANY_SIZES * share * direct_cycles(target, facts, layer)
+
+
+def cycles_at(target: Target, facts: ConvFacts, plan: WinogradPlan, layer: Layer) -> float | None:
+    """Predicted cycles of ``plan``, which was chosen for another size, at that of ``layer``, in strips of as many tiles
+    as there are; None where these don't fit it."""
     if not fits(layer, plan.transform):
-        return False
+        return None
     sizes = zip(layer.out_spatial, layer.dilation, plan.transform.tile)
     rows, columns = (d * -(-extent // (d * m)) for extent, d, m in sizes)
     total = layer.batch * rows * columns
     strips = -(-total // plan.strip)
     own = replace(plan, tiles=(rows, columns), strip=-(-total // strips), strips=strips)
     reached = 1.0 if plan.products else reached_share(target, layer, plan.transform)
-    direct = share * direct_cycles(target, facts, layer)
-    return plan_cycles(target, layer.channels, own) / reached <= MANY_SIZES * direct
+    return plan_cycles(target, layer.channels, own) / reached
 
 
 def best_plan(target: Target, facts: ConvFacts, room: int | None = None, split: bool = False) -> WinogradPlan | None:

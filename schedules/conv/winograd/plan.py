@@ -108,6 +108,12 @@ class Layer(NamedTuple):
         whole = reach_of(facts.weight) if facts.of_bytes else None
         return Layer(batch, facts.channels, facts.outputs, *sizes, facts.is_plain, half, whole)
 
+    @staticmethod
+    def of_images(facts: ConvFacts, images: int) -> Layer:
+        """That of so many images of the size of ``facts``."""
+        layer = Layer.of(facts)
+        return layer._replace(batch=layer.batch // facts.batch * images)
+
     @property
     def dtype(self) -> str:
         return "float16" if self.half else "int32" if self.whole else "float32"
