@@ -410,15 +410,13 @@ class WinogradKernel:
     def _finish_at(self, held: Buffer, at: TilePlace, block: Expr) -> None:
         k = self.k
         shifts = [m for m in at.moved if m is not None]
-        if self.conv.costly:
-            self._finish_part(held, at, block)
-            return
+        whole = self._finish_part if self.conv.costly else self._finish_whole
         if not shifts:
-            self._finish_whole(held, at, block)
+            whole(held, at, block)
             return
         total = shifts[0] if len(shifts) == 1 else shifts[0] + shifts[1]
         with k.when(tirx.EQ(total, tirx.IntImm("int32", 0))):
-            self._finish_whole(held, at, block)
+            whole(held, replace(at, moved=[None, None]), block)
         with k.when(tirx.GT(total, tirx.IntImm("int32", 0))):
             self._finish_part(held, at, block)
 
