@@ -181,7 +181,7 @@ class _Layer:
 
     def over(self, emit: Callable[[Expr, Expr], None]) -> None:
         """``emit(block, first row)`` for every block and group of rows: of an open batch those of full, half and so on
-        down to single height."""
+        down to single height, with two behind three, as a row alone waits for its sums and for all weights."""
         k, rows, part = self.k, self.rows, self.part
         lanes = self.lanes * (2 if self.wide == "float64" else 1)
         with k.loop(self.blocks, self.kind, "block") as block:
@@ -191,7 +191,7 @@ class _Layer:
                 with k.loop(count, name="b") as b:
                     emit(block, done + b * self.rows)
                 done = self.batch if self.rows == 1 else done + count * self.rows
-                self.rows = max(self.rows // 2, 1)
+                self.rows = 2 if self.rows == 3 else max(self.rows // 2, 1)
                 held = {p: _held_by(self.rows, p, lanes, k.factor_values) for p in _parts(self.gates)}
                 self.part = next((p for p in held if held[p] <= k.register_values), self.gates)
         self.rows, self.part = rows, part

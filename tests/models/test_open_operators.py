@@ -252,7 +252,7 @@ def test_recurrent_layers_of_any_length_and_batch(
         [numpy_helper.from_array(a.astype("float32"), n) for n, a in constants.items()],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    sizes = _sizes(t=[2, 3, 7, 2, 60], b=[1, 2, 5, 13, 1])
+    sizes = _sizes(t=[2, 3, 7, 2, 60, 5, 4], b=[1, 2, 5, 13, 1, 3, 10])
     feeds = {"n": lambda random, shape: random.integers(1, 3, shape).astype("int32")}
     built = _agrees(model, sizes, feeds, monkeypatch)
     with pytest.raises(HalotileError, match="t is 0"):

@@ -156,6 +156,22 @@ def test_rows_that_share_the_weights() -> None:
         check("GRU", case("GRU", (3, batch, 5, 37), states=True))
 
 
+def test_rows_that_an_open_batch_leaves_over() -> None:
+    """Seven rows at a time, then three, two or one: of two rows none waits alone for its sums and all weights."""
+    model, feeds = one_node("LSTM", case("LSTM", (3, 2, 5, 32)), 1, hidden_size=32, opset=14)
+    options = Options(resolve("x86-64-v4"), shapes={"i0": (3, "b", 5)}, threads=1, stop_after="schedule")
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "b"
+    model.graph.output[0].type.tensor_type.shape.Clear()
+    (kernel,) = [k for k in run_pipeline(model, options).kernels if k.schedule == "loops"]
+    assert len(re.findall(r"for b\d* in range", kernel.function.script())) == 4
+    built = halotile.compile(model, threads=1)
+    for batch in range(1, 16):
+        inputs = case("LSTM", (3, batch, 5, 32))
+        wanted = peer(*one_node("LSTM", [inputs[0], *case("LSTM", (3, 2, 5, 32))[1:]], 1, hidden_size=32, opset=14))[0]
+        (got,) = built({"i0": inputs[0]}).values()
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("operator", ["RNN", "GRU", "LSTM"])
 def test_a_sequence_without_steps_has_no_state(operator: str) -> None:
     """ONNX Runtime gives zeros, not the initial state; the others' states stay."""
