@@ -22,7 +22,7 @@ from ...schedules.emit import builder
 from ...schedules.emit.builder import STACK_BYTES, sequence
 from ...schedules.instructions import bf16_pairs, prefetch
 from ...schedules.instructions import byte_tables as lookups
-from ...schedules.instructions.bf16_pairs import has_pairs
+from ...schedules.instructions.bf16_pairs import has_pairs, narrows
 from ...schedules.words.tvm_types import Buffer, IRModule, PrimFunc, Stmt
 from ...targets.target import Target
 from ...version import __version__
@@ -46,7 +46,7 @@ from .extremes import extremes as with_extremes
 from .extremes import has_extremes
 from .held_sizes import held
 from .llvm_options import held_options
-from .narrowing import narrow, rounds_vectors
+from .narrowing import narrow
 from .pair_products import with_pairs
 from .streaming import ATTRIBUTE, stream
 
@@ -124,9 +124,9 @@ def _compiled(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, in
             if count:
                 stores[var.name_hint] = count
     if has_pairs(target):
-        lowered = {var: with_pairs(function) for var, function in lowered.items()}
-    if rounds_vectors(target):
-        lowered = {var: narrow(function) for var, function in lowered.items()}
+        lowered = {var: with_pairs(function, target) for var, function in lowered.items()}
+    if narrows(target):
+        lowered = {var: narrow(function, target) for var, function in lowered.items()}
     if lookups.has_lookup(target):
         lowered = {var: with_tables(function, target) for var, function in lowered.items()}
     if has_extremes(target):

@@ -13,11 +13,12 @@ import onnxruntime
 import pytest
 import tvm
 from halotile.compiler.codegen.imported_ir import importing
-from halotile.compiler.codegen.narrowing import narrow, rounds_vectors
+from halotile.compiler.codegen.narrowing import narrow
 from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.state import Options
 from halotile.schedules.emit.builder import KernelBuilder
 from halotile.schedules.general.pixel_shuffle import NOTE as TRANSPOSED
+from halotile.schedules.instructions.bf16_pairs import narrows
 from halotile.schedules.math.bfloat16 import ATTRIBUTE, BITS, NAME, Narrow, bits_of, rounded_array
 from halotile.targets.resolve import resolve
 from matrix_unit import unit
@@ -69,12 +70,12 @@ def lowered(lanes: int, offset: int = 0, stride: int = 1) -> Any:
 
 @pytest.mark.parametrize("lanes", [8, 16, 32])
 def test_whole_vectors_are_rounded_by_the_instruction(lanes: int) -> None:
-    assert f"halotile_narrow_{lanes}" in narrow(lowered(lanes)).script()
+    assert f"halotile_narrow_{lanes}" in narrow(lowered(lanes), resolve(NAMED)).script()
 
 
 def test_functions_of_several_texts_have_one_and_still_end_where_they_return() -> None:
     # what is behind a return is never reached: memory of the workspace would not be given back there
-    body = importing(narrow(lowered(16)).body, "declare void @other()")
+    body = importing(narrow(lowered(16), resolve(NAMED)).body, "declare void @other()")
     assert isinstance(body.seq[-1], tirx.Return)
     assert body.script().count("pragma_import_llvm") == 1 and "@other" in body.seq[0].value.value
     assert "halotile_narrow_16" in body.seq[0].value.value
@@ -82,13 +83,13 @@ def test_functions_of_several_texts_have_one_and_still_end_where_they_return() -
 
 def test_other_stores_stay_as_they_are() -> None:
     for function in (lowered(4), lowered(16, stride=2)):
-        assert narrow(function).same_as(function)
+        assert narrow(function, resolve(NAMED)).same_as(function)
 
 
 def test_only_some_targets_have_it() -> None:
-    assert rounds_vectors(resolve(NAMED))
+    assert narrows(resolve(NAMED))
     for name in ("x86-64-v3", "x86-64-v4", "raspberry-pi-5"):
-        assert not rounds_vectors(resolve(name))
+        assert not narrows(resolve(name))
 
 
 def test_what_is_only_moved_keeps_its_bits() -> None:
