@@ -195,7 +195,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("-m", "--models", default="mobilenet_v2", help="of the harness, or .onnx files; with commas")
     parser.add_argument("-t", "--targets", default="raspberry-pi-4,raspberry-pi-5", help="64-bit ARM, with commas")
-    parser.add_argument("--precision", default="float32", choices=["float32", "float16", "bfloat16"], help="of the builds")
+    kinds = ["float32", "float16", "bfloat16"]
+    parser.add_argument("--precision", default="float32", choices=kinds, help="of the builds")
     parser.add_argument("--error", type=float, help="of outputs' largest value, that float16 may make")
     parser.add_argument("--tile", default=None, help="off: no tile groups")
     parser.add_argument("--hertz", type=float, default=0.0, help="the clock, where it is not the board's own")
