@@ -49,13 +49,20 @@ def larger_kernel(request: Request, first: BoxKernel, boxed: Callable[[float], R
     if sum(w.elements * dtype_bytes(w.dtype) for w in weights) > MOST:
         return None
 
+    workers = request.workers
+    most = max(kernel.least[0], min(box.rows * workers, round(times * usual(size[0])))), box.columns
+
     def smallest(images: int) -> tuple[int, int]:
+        """In bands of rows that cores share, where they can't share channels."""
         rows, columns = kernel.least
-        while (rows, columns) != (box.rows, box.columns) and not faster(rows, columns, images):
-            rows, columns = min(box.rows, _next(rows)), min(box.columns, _next(columns))
+        while (rows, columns) != most:
+            bands = 1 if kernel.groups >= workers else min(rows // kernel.least[0], workers)
+            if faster(-(-rows // bands), columns, images):
+                break
+            rows, columns = min(most[0], _next(rows)), min(most[1], _next(columns))
         return rows, columns
 
-    (_, since), *batches = of_batches(request.workers, large, kernel, smallest)
+    (_, since), *batches = of_batches(workers, large, kernel, smallest)
     return BoxKernel(kernel, choice, since, batches=tuple(batches))
 
 

@@ -67,7 +67,7 @@ def build_open_images(request: Request) -> TiledKernel:
     once = once_kernels(boxed, made)
     if once is not None:
         made = [made[0], once.first, once.rest]
-    if not flat and (better := larger_kernel(request, made[0], partial(_boxed, request, flat))) is not None:
+    if not flat and (better := larger_kernel(request, made[0], partial(_boxed, request, flat, fixed=True))) is not None:
         made = [better, *made]
     batch = request.group.outputs[0].shape[0]
     needs = [BatchNeeds.of(size, own.since, own.kernel.least, batch, own.batches) for own in made]
@@ -300,11 +300,11 @@ def _largest(request: Request) -> tuple[Dim, int]:
     return pixels, least // (4 * output.shape[1]) + 1
 
 
-def _boxed(request: Request, flat: bool, times: float = 1.0) -> Request:
+def _boxed(request: Request, flat: bool, times: float = 1.0, fixed: bool = False) -> Request:
     """The request for boxes as the image that the build plans for, or one so many ``times`` as high and as wide, or a
-    core's band of it where cores share it by rows."""
+    core's band of it where cores share it by rows. ``fixed``: what is not open stays as it is."""
     size = request.group.outputs[0].shape[2:]
-    height, width = (max(1, round(times * usual(d))) for d in size)
+    height, width = (usual(d) if fixed and not is_open([d]) else max(1, round(times * usual(d))) for d in size)
     units = box_alignment(request.group)
     bands = 1 if usually_whole(request) else request.workers
     rows = max(units[0], -(-height // bands) // units[0] * units[0])
