@@ -34,7 +34,7 @@ from ..errors import HalotileError, ModelError, TargetError
 from ..targets.resolve import resolve
 from ..targets.target import Target
 from .emulation.counts import CLASSES, Block, Counts, by_class, disassembled
-from .emulation.cycles import block_cycles, total_cycles
+from .emulation.cycles import block_cycles, doubt, total_cycles
 from .emulation.ours import StaticProgram, build
 from .emulation.peers import ENGINES, Root, run_peer
 from .emulation.predict import CLOCKS, FunctionWork, predict
@@ -219,6 +219,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 target = resolve(place)
                 if not target.is_aarch64 or target.system != "linux":
                     raise TargetError(f"{place} is no 64-bit ARM under Linux: nothing else is counted")
+                if text := doubt(target, tools().mca):
+                    print(f"warning: {text}", file=sys.stderr)
                 hertz = options.hertz or CLOCKS.get(target.id, 0.0)
                 feeds = entry.inputs(model, seed=1)
                 own = narrowed(model, Options(target), options.precision, error=options.error)

@@ -132,8 +132,7 @@ def analyse(cpus: Sequence[str], models: Sequence[str] = ()) -> Iterator[McaRow]
     found = tools()
     for cpu in cpus:
         target = resolve(f"{CPUS[cpu]}+{cpu}")
-        (peak,) = cycles([_independent(target)], target, found.mca)
-        rate = min(round(PEAK_LOOP / peak, 2), target.fma_ports)
+        rate = min(own_rate(target, found.mca), target.fma_ports)
         for family, case, kernel in _of_models(models, target) if models else _of_cases(target):
             yield from rows_of(kernel, target, found, rate, family, case)
 
@@ -196,6 +195,12 @@ def heavy_loops(code: Sequence[Instruction], counts: Mapping[int, int]) -> list[
 
 
 PEAK_LOOP = 24  # independent multiply-adds: more than latency times ports of any processor
+
+
+def own_rate(target: Target, mca: str) -> float:
+    """Multiply-adds a cycle of the analyser's own model of the processor."""
+    (peak,) = cycles([_independent(target)], target, mca)
+    return round(PEAK_LOOP / peak, 2)
 
 
 def _independent(target: Target) -> Sequence[str]:

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...errors import ToolchainError
 from ...targets.target import Target
-from ..mca import cycles
+from ..mca import cycles, own_rate
 from .counts import NOTHING, Block, Counts
 
 COVERED = 0.998  # of the instructions
+KNOWN = 0.9  # of the multiply-adds that a processor starts in a cycle, below which a model is of another one
 AT_ONCE = 64  # blocks that the analyser gets in one file
 REFUSED = ("svc", "brk", "hlt", "udf", "hint", "mrs", "msr", "isb", "dmb", "dsb", "dc", "ic", "sys")
 
@@ -35,6 +36,18 @@ def block_cycles(counts: Counts, texts: Mapping[int, str], target: Target, mca: 
         part = order[first : first + AT_ONCE]
         taken.update(zip(part, _cycles([bodies[code] for code in part], target, mca)))
     return {b: taken.get(b.code, 0.0) for b in chosen}
+
+
+def doubt(target: Target, mca: str) -> str:
+    """What to say where the analyser's model multiplies less often than the processor: older ones take it for another,
+    so that cycles are too many, and of some instructions more than of others. Empty where it does not."""
+    rate = own_rate(target, mca)
+    if rate >= KNOWN * target.fma_ports:
+        return ""
+    return (
+        f"{mca} starts {rate:g} multiply-adds a cycle on {target.cpu}, which starts {target.fma_ports}: its cycles are "
+        "no measure; install a newer LLVM"
+    )
 
 
 def total_cycles(counts: Counts, each: Mapping[Block, float]) -> float:

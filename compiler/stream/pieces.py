@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 _PIECE = 1 << 16  # elements
-_SHARED = 1 << 21  # elements from which on threads are worth their start: they wait for processors that libraries leave
+_SHARED = 1 << 21  # elements from which on a second thread pays: it starts late where a library has just used all cores
 
 PieceWork = Callable[[np.ndarray, np.ndarray], None]
 

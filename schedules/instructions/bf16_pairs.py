@@ -2,11 +2,11 @@
 
     sums[lane] += data[0] * weights[2 lane] + data[1] * weights[2 lane + 1]          ``vdpbf16ps``, ``bfdot``
 
-It starts as often as a multiply-add of float32 (Zen 5: two in a cycle, of 512 bits; Neoverse V1: four, of 128), and
-does two. A pair is a word, an int32: one of data, the same for all lanes, meets one of weights in each, as with bytes
-(:mod:`.int8_dot`). Numbers below 2**-126, data, weights or sums, are taken for zero. On x86 the second product of a
-pair is added first, and each sum is rounded to the nearest, even where ties are; on ARM the products are added to each
-other, then to the sum, and both are rounded to odd.
+It starts as often as a multiply-add of float32, and does two (Zen 5: two in a cycle, of 512 bits; Neoverse V1: four, of
+128, by LLVM's model, as on V2, N2 and A510). A pair is a word, an int32: one of data, the same for all lanes, meets one
+of weights in each, as with bytes (:mod:`.int8_dot`). Numbers below 2**-126, data, weights or sums, are taken for zero.
+On x86 the second product of a pair is added first, and each sum is rounded to the nearest, even where ties are; on ARM
+the products are added to each other, then to the sum, and both are rounded to odd.
 
 Taken with precision ``bfloat16`` where the target has no matrix unit, which would do eight times as much: by products
 with constants (schedules/matmul/pairs.py) and direct convolutions (schedules/conv/direct/pairs.py).
@@ -30,7 +30,7 @@ from .amx import has_matrix_unit
 PAIR = 2
 #: What a processor of so many bits a vector needs for these instructions.
 NEEDED = {("x86_64", 512): {"avx512bf16", "avx512vl"}, ("aarch64", 128): {"bf16", "neon"}}
-LATENCY = {512: 6, 128: 5}  # bits of the vectors: cycles until the same sums may be added to again
+LATENCY = 6  # cycles of x86-64's until the same sums may be added to again; bfdot's are those of ARM's multiply-adds
 ATTRIBUTE = "halotile.pairs"  # of a function with such products, which compiler/codegen/pair_products.py writes
 CALL = "halotile_pairs"
 
@@ -38,17 +38,16 @@ CALL = "halotile_pairs"
 @cache
 def has_pairs(target: Target) -> bool:
     """True if ``target`` multiplies bfloat16 in vectors, rounds to it by an instruction, and has no matrix unit."""
-    if has_matrix_unit(target):
-        return False
-    return narrows(target)
+    return not has_matrix_unit(target) and narrows(target)
 
 
 @cache
 def narrows(target: Target) -> bool:
     """True if ``target`` rounds vectors to bfloat16 by an instruction, with which come those that multiply pairs."""
     needed = NEEDED.get((target.triple.split("-")[0], target.vector_bits))
-    known = llvm.features(llvm.architecture(target.triple), target.cpu, target.features)
-    return needed is not None and needed <= known
+    if needed is None:
+        return False
+    return needed <= llvm.features(llvm.architecture(target.triple), target.cpu, target.features)
 
 
 def multiplies_faster(target: Target, matrix: bool) -> bool:
@@ -63,7 +62,7 @@ def may_pair(target: Target, policy: Policy) -> bool:
 
 def pair_target(target: Target) -> Target:
     """``target`` as its products of pairs have it."""
-    return replace(target, fma_latency=LATENCY[target.vector_bits])
+    return target if target.is_aarch64 else replace(target, fma_latency=LATENCY)
 
 
 def dot(sums: Expr, data: Expr, weights: Expr) -> Expr:

@@ -100,6 +100,16 @@ def test_words_are_read_and_their_cycles_known() -> None:
     assert c.by_class(counts.blocks, texts) == {"multiply-adds": 16000, "branches": 1001}
 
 
+@needs_llvm
+def test_models_of_other_processors_are_doubted() -> None:
+    """LLVM 14 takes a neoverse-v1 for a core that starts one multiply-add in a cycle, and two bfdot. A cortex-a72 is
+    known to all versions."""
+    target, mca = resolve("raspberry-pi-4"), tools().mca
+    assert cycles.doubt(target, mca) == ""
+    text = cycles.doubt(replace(target, fma_ports=7), mca)
+    assert "starts 1 multiply-adds a cycle on cortex-a72, which starts 7" in text and "newer LLVM" in text
+
+
 def test_the_longer_of_cycles_and_memory_counts_for_each_function() -> None:
     target = replace(resolve("raspberry-pi-4"), bandwidth=1_000_000_000)
     work = [FunctionWork(1e6, 0), FunctionWork(1e6, 4_000_000), FunctionWork(3e6, 1_000_000)]

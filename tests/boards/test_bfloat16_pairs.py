@@ -15,7 +15,7 @@ from halotile.compiler.pipeline import run_pipeline
 from halotile.compiler.remote.model import RemoteModel
 from halotile.compiler.state import Options
 from halotile.schedules.conv.direct import pairs
-from halotile.schedules.instructions.bf16_pairs import has_pairs, narrows
+from halotile.schedules.instructions.bf16_pairs import has_pairs, narrows, pair_target
 from halotile.schedules.matmul import select
 from halotile.schedules.matmul.pairs import fits_pairs
 from halotile.targets.resolve import resolve
@@ -81,6 +81,30 @@ def network() -> Any:
         y = g.op("Relu", g.op("Conv", y, g.weight(f"w{i}", random(i, (64, 64, 1, 1))[0])))
     product = g.op("MatMul", g.input("a", (128, 333)), g.weight("b", random(3, (333, 512))[0]))
     return g.finish(y=y, z=product)
+
+
+def test_nan_and_infinity_reach_their_rows_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies behind the last of an odd number of terms is multiplied by nothing; what overflows is infinite."""
+    needs("qemu-aarch64-static", "/usr/aarch64-linux-gnu/lib")
+    needs_zig()
+    monkeypatch.setattr(select, "pairs_expected", fits_pairs)
+    g, (a, b) = ModelGraph("odd"), random(7, (9, 37), (37, 21))
+    b = np.abs(b) + np.float32(0.1)
+    a[2, -1], a[4, 0], a[6] = np.nan, np.inf, 3e38
+    results = {"y": g.op("MatMul", g.input("a", a.shape), g.weight("b", b))}
+    options = Options(resolve(TARGET), threads=1, precision="bfloat16", tile="off", formats=("exe",))
+    build = run_pipeline(g.finish(**results), options, output=tmp_path / "lib")
+    assert [k.schedule.endswith("bfloat16") for k in build.kernels] == [True]
+    with RemoteModel(tmp_path / "lib", "qemu-aarch64-static -cpu max") as model:
+        y = model({"a": a}, threads=1)["y"]
+    assert np.isnan(y[2]).all() and (y[4] == np.inf).all() and (y[6] == np.inf).all()
+    assert np.isfinite(y[[0, 1, 3, 5, 7, 8]]).all()
+
+
+def test_sums_wait_as_long_as_those_of_float32() -> None:
+    target = resolve(TARGET)
+    assert pair_target(target) == target
+    assert pair_target(resolve("x86_64-linux-gnu+znver4")).fma_latency == 6
 
 
 @needs_llvm
