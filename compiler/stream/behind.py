@@ -5,7 +5,8 @@
     writing                     | rows |        | rows |        | rows |
 
 One thread writes, whatever the number of targets, in the order in which rows come. Each output has one piece of memory
-for rows that are being written: its next rows are converted once that is free.
+for rows that are being written: its next rows are converted once that is free. Of strips side by side it is the rows of
+all of them (:mod:`.step_rows`), where there is room for so many.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from weakref import WeakSet
 
 import numpy as np
 
@@ -24,12 +26,12 @@ class RowWriter:
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
-        self._behind: list[RowsBehind] = []
+        self._behind: WeakSet[RowsBehind] = WeakSet()
 
     def behind(self) -> RowsBehind:
         """Room for the rows of one more output."""
-        self._behind.append(RowsBehind(self))
-        return self._behind[-1]
+        self._behind.add(made := RowsBehind(self))
+        return made
 
     def start(self, array: ArraysGiven, slices: tuple[slice, ...], rows: np.ndarray) -> Future[None]:
         """Writes ``rows`` to their place in ``array``, behind all that was started before."""
@@ -39,7 +41,7 @@ class RowWriter:
 
     def done(self) -> None:
         """Waits for all that was started, and raises the first error that came of it."""
-        for each in self._behind:
+        for each in list(self._behind):
             each.done()
 
     def close(self) -> None:

@@ -32,14 +32,18 @@ class PlainFile:
         return offsets.tolist(), tuple(b - a for a, b in spans)
 
     def __getitem__(self, slices: tuple[slice, ...]) -> np.ndarray:
-        offsets, shape = self._runs(slices)
-        out = np.empty(shape, self.dtype)
-        flat = out.view(np.uint8).data.cast("B") if out.size else memoryview(b"")
+        out = np.empty(self._runs(slices)[1], self.dtype)
+        self.read_into(slices, out)
+        return out
+
+    def read_into(self, slices: tuple[slice, ...], rows: np.ndarray) -> None:
+        """Fills ``rows``, which lie together in memory, with those of the slices."""
+        offsets, _ = self._runs(slices)
+        flat = rows.view(np.uint8).data.cast("B") if rows.size else memoryview(b"")
         size = len(flat) // len(offsets)
         for i, offset in enumerate(offsets):
             if os.preadv(self._file.fileno(), [flat[i * size : (i + 1) * size]], offset) != size:
                 raise RunError(f"{self.path} ends before its rows do")
-        return out
 
     def __setitem__(self, slices: tuple[slice, ...], rows: np.ndarray) -> None:
         offsets, _ = self._runs(slices)

@@ -19,9 +19,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .ahead import RowReader, RowsAhead, lies_in_file
 from .bands import ReadBands, WriteBands, chunk_rows, chunk_sizes, rows_held
+from .behind import RowWriter
 from .columns import Columns, Span, StreamStrip
+from .files import PlainFile
 from .machine import Stream
+from .step_rows import StepRows
 from .views import View
 from .words import Port, StreamPlan
 
@@ -50,13 +54,18 @@ class Lane:
         self.written[port.name] += rows.shape[port.axis]
 
 
-def sources_of(plan: StreamPlan, views: Views, strips: Sequence[StreamStrip]) -> list[Views]:
-    """Each strip's columns of the sources."""
+def sources_of(
+    plan: StreamPlan, views: Views, strips: Sequence[StreamStrip], reader: RowReader | None
+) -> list[Views]:
+    """Each strip's columns of the sources. ``reader`` reads those of files ahead, where there is room for that."""
     assert plan.columns is not None
     found = {}
     for port in plan.inputs:
         view, spans = views[port.name], _spans(plan.columns, port.name, [s.crops for s in strips])
-        if len(strips) > 1 and not view.by_pixels():
+        if len(strips) > 1 and reader is not None and lies_in_file(view.array):
+            view, spans = _across(view, plan.columns, port.name, spans)
+            view.array = RowsAhead(view.array, view.row_axis, port.count, reader)
+        elif len(strips) > 1 and not view.by_pixels():
             view, spans = _across(view, plan.columns, port.name, spans)
             view.array = ReadBands(view.array, view.row_axis, _band_rows(view, port), again=True)
         parts = [_columns(view, plan.columns, port.name, span) for span in spans]
@@ -64,8 +73,11 @@ def sources_of(plan: StreamPlan, views: Views, strips: Sequence[StreamStrip]) ->
     return [{name: parts[i] for name, parts in found.items()} for i in range(len(strips))]
 
 
-def targets_of(plan: StreamPlan, views: Views, strips: Sequence[StreamStrip]) -> tuple[list[Views], list[WriteBands]]:
-    """Each strip's columns of the targets, and the bands in which rows may wait."""
+def targets_of(
+    plan: StreamPlan, views: Views, strips: Sequence[StreamStrip], writer: RowWriter | None
+) -> tuple[list[Views], list[WriteBands]]:
+    """Each strip's columns of the targets, and the bands in which rows may wait. ``writer`` writes the rows that files
+    get of all strips together, where there is room for that."""
     assert plan.columns is not None
     found, bands = {}, []
     for port in plan.outputs:
@@ -74,6 +86,10 @@ def targets_of(plan: StreamPlan, views: Views, strips: Sequence[StreamStrip]) ->
             view, spans = _across(view, plan.columns, port.name, spans)
             view.array = WriteBands(view.array, view.row_axis)
             bands.append(view.array)
+            found[port.name] = [_columns(view, plan.columns, port.name, span) for span in spans]
+        elif len(strips) > 1 and writer is not None and _in_one(view, plan.columns, port.name):
+            view, spans = _across(view, plan.columns, port.name, spans)
+            view.array = StepRows(view.array, view.row_axis, writer)
             found[port.name] = [_columns(view, plan.columns, port.name, span) for span in spans]
         else:
             found[port.name] = [_columns(view, plan.columns, port.name, s).banded(WriteBands) for s in spans]
@@ -100,6 +116,33 @@ def waiting_bytes(plan: StreamPlan, sources: Views, targets: Views) -> int:
             held = rows_held(port.count, high)
         total += held * _column_bytes(view, columns, port.name, max(b - a for a, b in spans))
     return total
+
+
+def ahead_bytes(plan: StreamPlan, sources: Views) -> int:
+    """The bytes for each of several strips of rows of files that are read ahead: those of two steps."""
+    assert plan.columns is not None
+    columns, strips, total = plan.columns, plan.columns.strips, 0
+    for port in plan.inputs:
+        if lies_in_file((view := sources[port.name]).array):
+            spans = _spans(columns, port.name, [s.crops for s in strips])
+            total += 2 * port.count * _column_bytes(view, columns, port.name, max(b - a for a, b in spans))
+    return total
+
+
+def step_bytes(plan: StreamPlan, targets: Views) -> int:
+    """The bytes for each of several strips of a step's rows that files get in one piece."""
+    assert plan.columns is not None
+    columns, strips, total = plan.columns, plan.columns.strips, 0
+    for port in plan.outputs:
+        if _in_one((view := targets[port.name]), columns, port.name):
+            spans = _spans(columns, port.name, [s.placed for s in strips])
+            total += port.count * _column_bytes(view, columns, port.name, max(b - a for a, b in spans))
+    return total
+
+
+def _in_one(view: View, columns: Columns, name: str) -> bool:
+    """True if a target gets rows of all strips in one piece: a file of ours, whose columns are cut."""
+    return view.behind is not None and isinstance(view.array, PlainFile) and name in columns.axes
 
 
 def _spans(columns: Columns, name: str, parts: Sequence[Mapping[str, Span]]) -> list[Span]:

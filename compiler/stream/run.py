@@ -13,13 +13,14 @@ from numpy.lib.npyio import NpzFile
 from ...errors import RunError, several
 from ..guard import carried
 from .abreast import opened_stream, streams_of
+from .ahead import RowReader
 from .bands import ReadBands, WriteBands
 from .behind import RowWriter
 from .columns import StreamStrip
 from .datasets import Raster, as_array
 from .files import PlainFile
 from .journal import Journal
-from .lanes import Lane, sources_of, targets_of, waiting_bytes
+from .lanes import Lane, ahead_bytes, sources_of, step_bytes, targets_of, waiting_bytes
 from .paths import created, is_path, opened, suffix_of
 from .pieces import Pieces
 from .rows import RowStream
@@ -70,7 +71,8 @@ class _StreamRun:
         self.source_type: str | None = None
         self.target_type: str | None = None
         self.files: list[ArraysGiven] = []
-        self.pieces, self.writer = Pieces(threads or loaded.threads), RowWriter()
+        self.pieces, self.writer, self.reader = Pieces(threads or loaded.threads), RowWriter(), RowReader()
+        self.ahead, self.in_one = False, False  # rows of files are read ahead, and written, for all strips together
 
     def all(
         self,
@@ -98,6 +100,7 @@ class _StreamRun:
             return self._read(streamed, target, given, journal, seconds)
         finally:
             self.writer.close()
+            self.reader.close()
             self.pieces.close()
             for file in self.files:
                 if hasattr(file, "close"):
@@ -189,7 +192,17 @@ class _StreamRun:
         """The strips that take each step one behind the other."""
         if self.plan.columns is None:
             return ((None,),)
-        return self.plan.columns.groups(waiting_bytes(self.plan, views, targets))
+        waiting = waiting_bytes(self.plan, views, targets)
+        groups = self.plan.columns.groups(waiting)
+
+        def fits(more: int) -> bool:
+            assert self.plan.columns is not None
+            return len(self.plan.columns.groups(waiting + more)) == len(groups)
+
+        ahead, step = ahead_bytes(self.plan, views), step_bytes(self.plan, targets)
+        self.ahead = fits(ahead)
+        self.in_one = fits(step + ahead * self.ahead)
+        return groups
 
     def _lanes(
         self, lanes: list[Lane], strips: Strips, views: Mapping[str, View], targets: Mapping[str, View],
@@ -202,8 +215,9 @@ class _StreamRun:
         if not cut:
             lanes.append(Lane(streams[0], None, views, targets))
             return []
-        made, bands = targets_of(self.plan, targets, cut)
-        lanes += [Lane(*lane) for lane in zip(streams, cut, sources_of(self.plan, views, cut), made)]
+        made, bands = targets_of(self.plan, targets, cut, self.writer if self.in_one else None)
+        seen = sources_of(self.plan, views, cut, self.reader if self.ahead else None)
+        lanes += [Lane(*lane) for lane in zip(streams, cut, seen, made)]
         return bands
 
     def _pass(

@@ -14,6 +14,7 @@ from .behind import RowsBehind
 from .columns import ColumnWindow
 from .files import PlainFile
 from .pieces import Pieces
+from .step_rows import StepPart, StepRows
 
 if TYPE_CHECKING:
     from ..given import ArraysGiven
@@ -53,6 +54,8 @@ class View:
         found.shape = tuple(end - first if a == axis else n for a, n in enumerate(self.shape))
         if isinstance(self.array, np.ndarray):
             found.array = self.array[(slice(None),) * at + (slice(first, end),)]
+        elif isinstance(self.array, StepRows):
+            found.array, found.behind = self.array.part(at, first, end), None
         else:
             found.array = ColumnWindow(self.array, at, first, end)
         return found
@@ -138,7 +141,7 @@ class View:
         if same and (self.behind is None or rows.nbytes > _COPIED):
             self.array[slices] = self._in_order(rows)
             return
-        if isinstance(self.array, np.ndarray):  # in place: what is made for a step and left again costs more than it
+        if isinstance(self.array, (np.ndarray, StepPart)):  # in place: what is made for a step costs more than it
             found = self.array[slices]
         else:
             sizes = [count if n == "R" else self.shape[int(n)] for n in self.layout]
@@ -153,7 +156,9 @@ class View:
             here[...] = there
 
         self.pieces.work(convert, self._as_given(found, count), rows)
-        if self.behind is not None:
+        if isinstance(self.array, StepPart):
+            self.array.filled(slices, found.size)
+        elif self.behind is not None:
             self.behind.write(self.array, slices, found)
         elif not isinstance(self.array, np.ndarray):
             self.array[slices] = found
