@@ -1,4 +1,5 @@
-"""How fast a core reads a layer's weights: from the last-level cache, where they stay between runs, or from memory."""
+"""How fast a core reads a layer's weights: from the last-level cache, where they stay between runs, or from memory; and
+which data come from as far."""
 
 from __future__ import annotations
 
@@ -23,3 +24,9 @@ def stream_rate(target: Target, weight_bytes: float, again: bool = False, reader
 def kept_bytes(target: Target) -> float:
     """Bytes of one tensor that the last-level cache has for sure when a later kernel reads it."""
     return min(target.fitted.memory.kept * target.l3_bytes, target.fitted.memory.most_kept)
+
+
+def far_from(target: Target, workers: int) -> float:
+    """Bytes of a tensor that caches may have lost, or are too far to wait for."""
+    kept = kept_bytes(target)
+    return min(kept, target.fitted.winograd.asked * target.l2_bytes * workers) if target.l2_bytes else kept

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from halotile.schedules.conv.weight_bandwidth import far_from
 from halotile.schedules.conv.winograd import choose
-from halotile.schedules.conv.winograd.hints import asks_next, far_from, waited
+from halotile.schedules.conv.winograd.hints import asks_next, waited
 from halotile.schedules.conv.winograd.plan import Layer
 from halotile.targets.resolve import resolve
 from halotile.targets.target import Target

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 from tvm import tirx
 
 from ...instructions.prefetch import FIRST_LEVEL, hint
@@ -65,6 +66,27 @@ def row_below(conv: ConvKernel, n: Expr, group: Expr, origins: list[Expr]) -> Ca
         return layout.offset([n, 0, first, -facts.before[1]], block, 0) + own
 
     return begin
+
+
+def comes_from_afar(conv: ConvKernel) -> bool:
+    """True if an image is read as it lies in memory, whole, in vectors that are lines, and leaves the second-level
+    cache."""
+    facts, request = conv.facts, conv.request
+    line = conv.lanes * dtype_bytes(facts.data.dtype) == request.target.line_bytes
+    whole = (request.box is None or request.box.open) and not conv.has_prologue and not conv.is_windowed(facts.data)
+    return line and whole and len(facts.kernel) == 2 and image_bytes(conv) > request.target.l2_bytes
+
+
+def ask_for_rows_below(conv: ConvKernel, n: Expr, block: Expr, origins: list[Expr], column: Expr) -> None:
+    """Emits prefetches, for a block of channels at the columns of a tile of one row, of the rows that the next row of
+    tiles is the first to read. Those of an image's last row lie behind it, which is harmless."""
+    facts, tile, layout = conv.facts, conv.tile, conv.request.layout(conv.facts.data)
+    (down, across), first = facts.strides, facts.before[0]
+    for step, dx, beside in np.ndindex(min(down, facts.kernel[0]), tile.columns, min(across, facts.kernel[1])):
+        row, at = conv.positions(origins, column, tile.rows, dx)
+        own = row * down - first + (facts.kernel[0] - 1) * facts.dilation[0] - step
+        place = layout.offset([n, 0, own, at * across + beside], block, 0)
+        hint(conv.k, conv.read(facts.data), conv.ctx.analyzer.simplify(place))
 
 
 def image_bytes(conv: ConvKernel) -> int:

@@ -20,7 +20,7 @@ from tvm import tirx
 
 from ...kernel.work_sharing import has_long_bands
 from ...words.choice import AlgorithmRefusal, Choice
-from ...words.group import Kernel, Packed, Request
+from ...words.group import Kernel, Packed, Request, dtype_bytes
 from ...words.sizes import usual
 from ...words.tvm_types import Expr
 from ..algorithm import ConvAlgorithm
@@ -30,6 +30,8 @@ from ..facts import ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..narrower import each_width
 from ..register_tile import Tile
+from ..weight_bandwidth import far_from
+from .data_prefetch import ask_for_rows_below, comes_from_afar
 
 UNROLLED_TAPS = 12  # taps that are unrolled completely: 3 x 3, and 1-D kernels up to 12
 COLUMNS = 8  # of outputs in registers: with more, the rest of a row is longer
@@ -98,8 +100,19 @@ def _emit(conv: ConvKernel) -> None:
                 ctx.ranged(t, facts.kernel[i])
                 nest(i + 1, [*taps, t])
 
+        if _asks_below(conv):
+            ask_for_rows_below(conv, n, block, origins, column)
         nest(0, [])
         write_tile(conv, acc, n, block, origins, column, 1)
+
+
+def _asks_below(conv: ConvKernel) -> bool:
+    """True if tiles prefetch the rows that the next row of tiles reads first: of images that come from memory, or from
+    a last level where that pays. On Zen 5 3x3 layers of 13 MB take 0.6 of the time on one thread and 0.8 on two, of 4.8
+    MB 0.89 to 0.95 and 0.98 to 1.01; of 1.8 MB they would take 1.02 to 1.13."""
+    layout = conv.request.layout(conv.facts.data)
+    size = usual(layout.elements) * dtype_bytes(conv.facts.data.dtype)
+    return comes_from_afar(conv) and size > far_from(conv.request.target, conv.request.workers)
 
 
 class Depthwise(ConvAlgorithm):

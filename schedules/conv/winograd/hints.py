@@ -10,7 +10,7 @@ import numpy as np
 from ....targets.target import Target
 from ...instructions.prefetch import LINE
 from ..box_cost import Numbers
-from ..weight_bandwidth import kept_bytes
+from ..weight_bandwidth import far_from
 from .plan import Layer, WinogradPlan, scratch_bytes, weight_bytes
 
 MOST = 2  # rows of a kind that one step asks for: more lines could not come in that time
@@ -30,12 +30,6 @@ def asks_next(target: Target, channels: int, plan: WinogradPlan, lanes: int) -> 
 def next_rows(plan: WinogradPlan) -> Numbers:
     """Rows of tiles of the next strip that one xi of a register tile asks for, in each block of channels."""
     return -(-plan.rows // (plan.chunks_per_group * plan.transform.across.extent))
-
-
-def far_from(target: Target, workers: int) -> float:
-    """Bytes of a tensor that caches may have lost, or are too far to wait for."""
-    kept = kept_bytes(target)
-    return min(kept, target.fitted.winograd.asked * target.l2_bytes * workers) if target.l2_bytes else kept
 
 
 def waited(target: Target, layer: Layer, plans: WinogradPlan) -> Numbers:

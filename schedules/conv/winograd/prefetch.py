@@ -37,7 +37,8 @@ from ...words.sizes import surely, usual
 from ...words.tvm_types import Expr
 from ..cut_residuals import CutPlace
 from ..kernel import ConvKernel
-from .hints import MOST, asks_next, far_from, next_rows
+from ..weight_bandwidth import far_from
+from .hints import MOST, asks_next, next_rows
 from .plan import WinogradPlan
 
 if TYPE_CHECKING:
