@@ -17,9 +17,10 @@ from ...compiler.state import Build, Options
 from ...passes.tile.search.model import SearchModel
 from ...passes.tile.search.program import Program
 from ...schedules.conv import ConvFacts, supports_conv
-from ...schedules.dispatch import PRODUCT, family_of
+from ...schedules.dispatch import family_of
 from ...schedules.instructions.amx import has_matrix_unit
 from ...schedules.instructions.bf16_parts import products_of
+from ...schedules.matmul import PRODUCTS
 from ...schedules.matmul.amx_blocks import ProductShape, choose_registers
 from ...schedules.matmul.facts import MatmulFacts
 from ...schedules.matmul.register_tile import least_cost, tile_space
@@ -113,7 +114,7 @@ class KernelSample:
 
     @property
     def _is_product(self) -> bool:
-        return family_of(self.network.model(self.network.build.target).request(self.group)) == PRODUCT
+        return family_of(self.network.model(self.network.build.target).request(self.group)) is PRODUCTS
 
     def cycles(self, target: Target) -> float:
         """On one core; a kernel's start is that of a call."""

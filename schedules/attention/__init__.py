@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .facts import AttentionFacts
-from .kernel import build_attention
+from .family import ATTENTION
 from .recognise import attention_facts
 
-__all__ = ["AttentionFacts", "attention_facts", "build_attention"]
+__all__ = ["ATTENTION", "AttentionFacts", "attention_facts"]

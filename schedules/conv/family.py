@@ -1,4 +1,4 @@
-"""Chooses the kernel of a convolution group."""
+"""The families of convolutions and of transposed ones, and what layouts, estimates and boxes ask about them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ..instructions.int8_dot import FEW as FEW_CHANNELS
 from ..words.candidates import decide
 from ..words.choice import AlgorithmRefusal, Choice
 from ..words.dims import is_open
+from ..words.family import Family, OneWay
 from ..words.group import Box, Group, Kernel, Node, Request, Value
 from .box_cost import Costing, MemberCost, direct_cost
 from .candidates import candidates, decision_key
@@ -54,7 +55,7 @@ def supports_conv(node: Node) -> bool:
 
 
 def builds_conv(group: Group, block: Callable[[Value], int]) -> bool:
-    """True if :func:`build_conv` computes the group in layouts of so many lanes (0: plain)."""
+    """True if a kernel of a family here computes the group in layouts of so many lanes (0: plain)."""
     if group.anchor is None or not supports_conv(group.anchor):
         return False
     return block(group.outputs[0]) > 0 or writes_plain(group, block)
@@ -69,76 +70,64 @@ def input_needs(node: Node) -> InputNeeds:
     return InputNeeds(facts.data, facts.is_depthwise, facts.margins(), facts.fill, few)
 
 
-def select_conv(request: Request) -> Choice:
-    """How :func:`build_conv` computes the request: by the algorithm of the fewest cycles, or by what was measured to be
-    faster."""
-    assert request.group.anchor is not None
-    if request.group.anchor.operator == TRANSPOSED:
-        return Choice("phases of a transposed convolution")
-    facts = _facts(request)
-    own = select(request, facts)
-    if request.box is None and request.policy.tuning is not None:
-        return decide(request, decision_key(request, facts), candidates(request, facts, own))
-    return own
+class Convolutions(Family):
+    """Convolutions in layouts that :func:`builds_conv` accepts, whose input has the margins of :func:`input_needs`. The
+    algorithm of the fewest cycles computes one, or what was measured to be faster."""
+
+    name = "convolution"
+
+    def takes(self, request: Request) -> bool:
+        group = request.group
+        return not _is_transposed(group) and builds_conv(group, lambda v: request.layout(v).block)
+
+    def select(self, request: Request) -> Choice:
+        facts = _facts(request)
+        own = select(request, facts)
+        if request.box is None and request.policy.tuning is not None:
+            return decide(request, decision_key(request, facts), candidates(request, facts, own))
+        return own
+
+    def considered(self, request: Request) -> list[Choice | AlgorithmRefusal]:
+        return considered(request, _facts(request))
+
+    def build(self, request: Request) -> Kernel:
+        choice = request.choice or self.select(request)
+        kernel = algorithm_of(choice).build(request, _facts(request), choice.plan)
+        return replace(kernel, decision=choice.decision, notes=(*kernel.notes, *choice.notes))
+
+    def smaller(self, choice: Choice, least: tuple[int, int], times: int) -> Choice | None:
+        plan = algorithm_of(choice).smaller(choice.plan, least, times)
+        return None if plan is None else replace(choice, plan=plan)
+
+    def peers(self, request: Request, choice: Choice) -> list[tuple[Choice, float]]:
+        found = algorithm_of(choice).peers(request, _facts(request), choice.plan)
+        return [(replace(choice, plan=plan), cycles) for plan, cycles in found]
+
+    def larger(self, request: Request, choice: Choice) -> Choice:
+        return replace(choice, plan=algorithm_of(choice).larger(request, _facts(request), choice.plan))
+
+    def pays(self, request: Request, choice: Choice, images: int) -> bool:
+        return algorithm_of(choice).pays(request, _facts(request), choice.plan, images)
+
+    def expected(self, request: Request, choice: Choice, images: int) -> float | None:
+        return algorithm_of(choice).expected(request, _facts(request), choice.plan, images)
+
+    def transforms(self, choice: Choice, other: Choice) -> bool:
+        one, two = (algorithm_of(c).form(c.plan) for c in (choice, other))
+        return one not in (two, algorithm_of(choice).name)
 
 
-def considered_convs(request: Request) -> list[Choice | AlgorithmRefusal]:
-    """What every algorithm says of a request that :func:`build_conv` computes."""
-    assert request.group.anchor is not None
-    return [] if request.group.anchor.operator == TRANSPOSED else considered(request, _facts(request))
+def _is_transposed(group: Group) -> bool:
+    return group.anchor is not None and group.anchor.operator == TRANSPOSED
 
 
-def conv_peers(request: Request, choice: Choice) -> list[tuple[Choice, float]]:
-    """The choice and those that images of open size choose from beside it, as :meth:`.algorithm.ConvAlgorithm.peers`
-    says; none of a transposed convolution, whose phases are convolutions of their own."""
-    assert request.group.anchor is not None
-    if request.group.anchor.operator == TRANSPOSED:
-        return []
-    found = algorithm_of(choice).peers(request, _facts(request), choice.plan)
-    return [(replace(choice, plan=plan), cycles) for plan, cycles in found]
+def _takes_transposed(request: Request) -> bool:
+    group = request.group
+    return _is_transposed(group) and builds_conv(group, lambda v: request.layout(v).block)
 
 
-def larger_conv(request: Request, choice: Choice) -> Choice:
-    """``choice``, which was made for a smaller box, with the plan for that of the request that reads the same
-    weights."""
-    assert request.group.anchor is not None
-    if request.group.anchor.operator == TRANSPOSED:
-        return choice
-    return replace(choice, plan=algorithm_of(choice).larger(request, _facts(request), choice.plan))
-
-
-def conv_pays(request: Request, choice: Choice, images: int) -> bool:
-    """True if ``choice``, which was made for a larger box, is expected to be faster than the general algorithm for that
-    of the request, in a batch of so many ``images``."""
-    return algorithm_of(choice).pays(request, _facts(request), choice.plan, images)
-
-
-def conv_expected(request: Request, choice: Choice, images: int) -> float | None:
-    """Predicted cycles of ``choice``, which may have been made for another box, for that of the request, in a batch of
-    so many ``images``; None where nothing predicts them."""
-    assert request.group.anchor is not None
-    if request.group.anchor.operator == TRANSPOSED:
-        return None
-    return algorithm_of(choice).expected(request, _facts(request), choice.plan, images)
-
-
-def conv_transforms(request: Request, choice: Choice, other: Choice) -> bool:
-    """True if ``choice`` transforms the weights, and not to what ``other`` reads."""
-    assert request.group.anchor is not None
-    if request.group.anchor.operator == TRANSPOSED:
-        return False
-    one, two = (algorithm_of(c).form(c.plan) for c in (choice, other))
-    return one not in (two, algorithm_of(choice).name)
-
-
-def build_conv(request: Request) -> Kernel:
-    """A kernel in layouts that :func:`builds_conv` accepts; its input has the margins of :func:`input_needs`."""
-    assert request.group.anchor is not None
-    if request.group.anchor.operator == TRANSPOSED:
-        return build_transposed(request)
-    choice = request.choice or select_conv(request)
-    kernel = algorithm_of(choice).build(request, _facts(request), choice.plan)
-    return replace(kernel, decision=choice.decision, notes=(*kernel.notes, *choice.notes))
+CONVOLUTIONS = Convolutions()
+TRANSPOSED_CONVOLUTIONS = OneWay("phases of a transposed convolution", _takes_transposed, build_transposed)
 
 
 def _facts(request: Request) -> ConvFacts:
@@ -210,8 +199,8 @@ def overwritten_in_boxes(request: Request, unit: int | None = None) -> tuple[Val
 
 
 def conv_cost(request: Request, ask: Costing) -> MemberCost:
-    """What the convolution costs by the algorithm that :func:`build_conv` takes; register tiles stand for the general
-    generator, which builds the others."""
+    """What the convolution costs by the algorithm that :class:`Convolutions` takes; register tiles stand for the
+    general generator, which builds the others."""
     choice = chosen(request)
     if choice is None:
         return direct_cost(ask)

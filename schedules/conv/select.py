@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..words.choice import AlgorithmRefusal, Choice
 from ..words.dims import Open
 from ..words.group import Request
@@ -93,10 +91,3 @@ def fits_storage(algorithm: ConvAlgorithm, request: Request, facts: ConvFacts, p
 
 def algorithm_of(choice: Choice) -> ConvAlgorithm:
     return ALGORITHMS[choice.algorithm]
-
-
-def smaller(choice: Choice, least: tuple[int, int], times: int) -> Choice | None:
-    """The same algorithm for boxes that are too small for ``choice``, as :meth:`.algorithm.Algorithm.smaller` says."""
-    algorithm = ALGORITHMS.get(choice.algorithm)
-    plan = None if algorithm is None else algorithm.smaller(choice.plan, least, times)
-    return None if plan is None else replace(choice, plan=plan)

@@ -1,4 +1,4 @@
-"""Chooses the kernel of a matrix multiplication group."""
+"""The family of matrix products, and what passes ask about them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from ..instructions.int8_dot import PAIRS
 from ..words.candidates import conditions, decide, own_first
 from ..words.choice import AlgorithmRefusal, Choice
+from ..words.family import Family
 from ..words.group import Group, Kernel, Node, Request
 from ..words.sizes import usual
 from .facts import MatmulFacts
@@ -73,27 +74,40 @@ def makes_one_column(request: Request) -> bool:
     return facts.n == 1 and long and not facts.of_bytes and not producers(request.group, facts.a)
 
 
-def select_matmul(request: Request) -> Choice:
-    """How :func:`build_matmul` computes the request: by the first algorithm that offers to, or by what was measured to
-    be faster."""
-    facts = _facts(request)
-    own = select(request, facts)
-    if request.policy.tuning is None:
-        return own
-    return decide(request, _key(request, facts), own_first(own, candidates(request, facts)))
+class PlainProducts(Family):
+    """One product of plain operands whose result is plain. The first algorithm that offers to computes it, or what was
+    measured to be faster."""
+
+    name = "matrix product"
+
+    def takes(self, request: Request) -> bool:
+        return is_plain_product(request) and not makes_one_column(request)
+
+    def select(self, request: Request) -> Choice:
+        facts = _facts(request)
+        own = select(request, facts)
+        if request.policy.tuning is None:
+            return own
+        return decide(request, _key(request, facts), own_first(own, candidates(request, facts)))
+
+    def considered(self, request: Request) -> list[Choice | AlgorithmRefusal]:
+        return considered(request, _facts(request))
+
+    def build(self, request: Request) -> Kernel:
+        facts = _facts(request)
+        choice = request.choice or self.select(request)
+        kernel = algorithm_of(choice, facts).build(request, facts, choice.plan)
+        return replace(kernel, decision=choice.decision, notes=(*kernel.notes, *choice.notes))
 
 
-def considered_matmuls(request: Request) -> list[Choice | AlgorithmRefusal]:
-    """What every algorithm says of a request that :func:`build_matmul` computes."""
-    return considered(request, _facts(request))
+def is_plain_product(request: Request) -> bool:
+    """True for a group around a product that reads and writes plain memory only."""
+    group = request.group
+    values = (*group.inputs, *group.outputs)
+    return group.anchor is not None and is_product(group.anchor) and all(request.layout(v).is_plain for v in values)
 
 
-def build_matmul(request: Request) -> Kernel:
-    """A kernel whose operands and output are plain."""
-    facts = _facts(request)
-    choice = request.choice or select_matmul(request)
-    kernel = algorithm_of(choice, facts).build(request, facts, choice.plan)
-    return replace(kernel, decision=choice.decision, notes=(*kernel.notes, *choice.notes))
+PRODUCTS = PlainProducts()
 
 
 def _facts(request: Request) -> MatmulFacts:

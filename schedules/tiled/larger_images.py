@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..dispatch import build_kernel, expected, select, transforms
+from ..dispatch import build_kernel, family_of, select
 from ..words.dims import bounds, is_open
 from ..words.group import Packed, Request, dtype_bytes
 from ..words.sizes import usual
@@ -35,12 +35,12 @@ def larger_kernel(request: Request, first: BoxKernel, boxed: Callable[[float], R
     large = boxed(times)
     choice, box = select(large), large.box
     assert box is not None
-    if not transforms(large, choice, first.choice):
+    if not family_of(large).transforms(choice, first.choice):
         return None
 
     def faster(rows: int, columns: int, images: int, share: float = 1.0) -> bool:
         here = replace(large, box=replace(box, rows=rows, columns=columns))
-        own, usually = (expected(here, c, images) for c in (choice, first.choice))
+        own, usually = (family_of(here).expected(here, c, images) for c in (choice, first.choice))
         return own is not None and usually is not None and own <= share * usually
 
     if not faster(box.rows, box.columns, max(1, int(bounds(batch)[0])), PAYS):

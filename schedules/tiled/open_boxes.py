@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..conv.register_tile import PLANNED, SMALLER, Sizes, sizes_below
-from ..dispatch import build_kernel, pays, peers, select, smaller
+from ..dispatch import build_kernel, family_of, select
 from ..words.choice import Choice
 from ..words.dims import Dim, Open, bounds
 from ..words.group import Kernel, Request
@@ -71,7 +71,7 @@ def _kernels(
     choice = select(boxed)
     least: tuple[int, int] | None = None
     while True:
-        if among := peers(boxed, choice) if units == (1, 1) else []:
+        if among := family_of(boxed).peers(boxed, choice) if units == (1, 1) else []:
             yield from _peers(boxed, among, enough)
             return
         kernel = build_kernel(replace(boxed, choice=choice))
@@ -85,7 +85,7 @@ def _kernels(
             fits = all(n <= unit for n, unit in zip(since, units))
             if fits or enough(since):
                 return
-            following = smaller(boxed, choice, least, SMALLER)
+            following = family_of(boxed).smaller(choice, least, SMALLER)
             many = sizes_below(*since) if won and box.spread and not planned_from(boxed, since) else ()
             columns = max(units[1], -(-since[1] // 2) if won else least[1] // SMALLER)
         elif smallest:
@@ -158,7 +158,7 @@ def _smallest(workers: int, boxed: Request, choice: Choice, kernel: Kernel, imag
     while paid < max(least) and size != most:
         bands = 1 if kernel.groups >= workers else min(size[0] // least[0], workers)
         own = replace(box, rows=-(-size[0] // bands), columns=size[1])
-        paid = paid + 1 if pays(replace(boxed, box=own), choice, images) else 0
+        paid = paid + 1 if family_of(boxed).pays(replace(boxed, box=own), choice, images) else 0
         size = min(size[0] + 1, most[0]), min(size[1] + 1, most[1])
         since = since if paid else size
     return since

@@ -24,7 +24,7 @@ from tvm import tirx
 from ..conv import builds_conv
 from ..conv.flat_images import has_flat_images
 from ..conv.register_tile import PLANNED, Tile, sizes_about, step_cycles
-from ..dispatch import build_kernel, larger, select
+from ..dispatch import build_kernel, family_of, select
 from ..emit.builder import KernelBuilder
 from ..emit.open_sizes import sizes_of
 from ..instructions.prefetch import LINE, can_stream
@@ -289,7 +289,7 @@ def _large(request: Request, flat: bool, first: BoxKernel) -> BoxKernel | None:
     if first.cycles is not None or not is_open(output.shape[2:]) or request.layout(output).block * 4 != LINE:
         return None
     boxed = _boxed(request, flat, max(1.0, 2 * least / max(1, usual(output.bytes))) ** 0.5)
-    choice = larger(boxed, first.choice)
+    choice = family_of(boxed).larger(boxed, first.choice)
     return replace(first, kernel=replace(build_kernel(replace(boxed, choice=choice)), large=True), choice=choice)
 
 

@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ....schedules.dispatch import PRODUCT, family_of
+from ....schedules.dispatch import family_of
+from ....schedules.matmul import PRODUCTS
 from ....schedules.matmul.cost import matmul_cycles
 from ....schedules.operators.kind import facts_of
 from ....schedules.words.group import CONTROL, Group, Value
@@ -39,7 +40,7 @@ def predicted_cycles(
         if group.anchor is not None and group.anchor.operator in CONTROL:
             found.append(0.0)  # nobody knows how often it runs
             continue
-        if group.anchor is not None and family_of(model.request(group)) == PRODUCT:
+        if group.anchor is not None and family_of(model.request(group)) is PRODUCTS:
             _count_product(model, i)
         found.append(model.whole(i).cycles * _vectors(group, target))
     return found
