@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class StepRows:
     """The rows, along ``axis``, of an array that ``writer`` writes. A strip may be ahead of others: rows whose columns
-    are not all filled have memory of their own, and the last steps of an image leave more of them."""
+    are not all filled have memory of their own."""
 
     def __init__(self, array: ArraysGiven, axis: int, writer: RowWriter) -> None:
         self._array, self._axis, self._writer = array, axis, writer

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 from compiled import Compiled, module_of, narrow, staged, weight
 from halotile.schedules.conv.direct import depthwise, few_outputs
-from halotile.schedules.conv.direct.data_prefetch import ask_for_rows_below
+from halotile.schedules.conv.direct.data_prefetch import prefetch_rows_below
 from halotile.schedules.words.group import Kernel
 from halotile.targets.target import Target
 from tvm import relax
@@ -89,7 +89,7 @@ def test_vectors_of_half_a_line_ask_for_nothing() -> None:
 
 def asked_of(place: ModuleType, asks: list[str], given: tuple[Any, ...]) -> None:
     asks.append(place.__name__)
-    ask_for_rows_below(*given)
+    prefetch_rows_below(*given)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -104,7 +104,7 @@ def test_images_of_open_size(threads: int, monkeypatch: pytest.MonkeyPatch) -> N
     for target in (LARGE, SMALL):
         asks.clear()
         for place in (depthwise, few_outputs):
-            monkeypatch.setattr(place, "ask_for_rows_below", lambda *given, own=place: asked_of(own, asks, given))
+            monkeypatch.setattr(place, "prefetch_rows_below", lambda *given, own=place: asked_of(own, asks, given))
         built.append(halotile.compile(model, target, threads=threads, tile="off", typical={"h": 60, "w": 80}))
         assert set(asks) == (set() if target is LARGE else {depthwise.__name__, few_outputs.__name__})
     near, far = built

@@ -77,7 +77,7 @@ def comes_from_afar(conv: ConvKernel) -> bool:
     return line and whole and len(facts.kernel) == 2 and image_bytes(conv) > request.target.l2_bytes
 
 
-def ask_for_rows_below(conv: ConvKernel, n: Expr, block: Expr, origins: list[Expr], column: Expr) -> None:
+def prefetch_rows_below(conv: ConvKernel, n: Expr, block: Expr, origins: list[Expr], column: Expr) -> None:
     """Emits prefetches, for a block of channels at the columns of a tile of one row, of the rows that the next row of
     tiles is the first to read. Those of an image's last row lie behind it, which is harmless."""
     facts, tile, layout = conv.facts, conv.tile, conv.request.layout(conv.facts.data)

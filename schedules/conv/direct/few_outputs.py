@@ -37,11 +37,11 @@ from ..box_cost import Costing, MemberCost
 from ..facts import OPERATORS, ConvFacts
 from ..kernel import ConvKernel, finish, new_context
 from ..register_tile import Tile
-from .data_prefetch import ask_for_rows_below, comes_from_afar
+from .data_prefetch import comes_from_afar, prefetch_rows_below
 
 FEW = 4  # a vector holds at least so many times the outputs
 FILLED = 0.75  # of the lanes: where parts of input channels fill no more of them, FEW outputs may fill half a vector
-ASKED = 2  # multiply-adds for each line that is asked for
+PER_LINE = 2  # multiply-adds for each line that is prefetched
 TERMS = 64  # of a sum, beside which gathering it counts for little
 
 
@@ -155,11 +155,11 @@ def _emit(conv: ConvKernel, plain: bool) -> None:
                 ctx.ranged(t, facts.kernel[i])
                 nest(i + 1, block, index * facts.kernel[i] + t, [*taps, t])
 
-        blocks, asks = -(-facts.channels // lanes), _asks_below(conv, plain)
+        blocks, below = -(-facts.channels // lanes), _prefetches_below(conv, plain)
         with k.loop(blocks, name="cb") as block:
             ctx.ranged(block, blocks)
-            if asks:
-                ask_for_rows_below(conv, n, block, origins, column)
+            if below:
+                prefetch_rows_below(conv, n, block, origins, column)
             nest(0, block, block, [])
         if plain:
             _write_rows(conv, acc, n, origins, column)
@@ -167,14 +167,14 @@ def _emit(conv: ConvKernel, plain: bool) -> None:
             conv.epilogue(_sums(conv, acc), n, tirx.IntImm("int32", 0), origins, column, 1)
 
 
-def _asks_below(conv: ConvKernel, plain: bool) -> bool:
+def _prefetches_below(conv: ConvKernel, plain: bool) -> bool:
     """True if tiles prefetch the rows that the next row of tiles reads first. Rows of an image that has left the
     second-level cache come from afar, and in more runs than the hardware follows. On Zen 5 3x3 layers of 64 channels to
     3 take 0.75, 0.55 and 0.43 of the time at 80, 160 and 320, with stride 2 0.89 at 200; of 32 to 3 at 96 x 608 to 4800
     0.4 to 1.0; 1x1 layers of 256 to 4 0.53 to 0.66 at 40 to 160, of 16 to 2 0.85 to 1.0; 5x5 of 32 to 1 0.49 and 1.0.
     One multiply-add for each hint is too few: 1x1 of 64 to 1 take 1.1."""
     facts = conv.facts
-    if facts.outputs * facts.taps < ASKED * min(facts.strides[0], facts.kernel[0]):
+    if facts.outputs * facts.taps < PER_LINE * min(facts.strides[0], facts.kernel[0]):
         return False
     return plain and comes_from_afar(conv)
 
